@@ -1,0 +1,1 @@
+"""Tests of tilelang-otel; a package, so that they can share `tests.support`."""

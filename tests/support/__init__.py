@@ -1,0 +1,1 @@
+"""What several tests need: receivers, fakes, and ways to run programs."""
