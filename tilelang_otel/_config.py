@@ -1,0 +1,175 @@
+"""Settings of this package: keywords where given, else the environment, else defaults.
+
+The only module that reads this package's environment variables. A bad keyword
+raises; a bad variable is warned about once and leaves the default, because a
+deployment's typo must not fail a compile. OpenTelemetry's own variables are
+read by its SDK.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import math
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from tilelang_otel import environment_variables as names
+
+__all__ = ["Settings", "read_settings", "warn_once"]
+
+_logger = logging.getLogger(__name__)
+
+_warned: set[str] = set()
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a user can choose, with the defaults."""
+
+    capture_nested: bool = True
+    """Whether passes inside passes get spans."""
+
+    include: tuple[str, ...] = ()
+    """Shell patterns of the pass names that get spans; empty means all."""
+
+    exclude: tuple[str, ...] = ()
+    """Shell patterns of the pass names that get none; wins over ``include``."""
+
+    context_span: bool = True
+    """Whether a pass context gets a span of its own."""
+
+    part_age_s: float = 10.0
+    """Age in seconds at which a running compile hands its finished spans on."""
+
+    part_spans: int = 2048
+    """How many spans a running compile collects before it hands them on."""
+
+    file: str = "tilelang-otel.jsonl"
+    """Where the file exporter writes."""
+
+    exit_timeout_s: float = 5.0
+    """How many seconds process exit may wait for the exporter."""
+
+
+def _boolean(value: Any) -> bool:
+    if isinstance(value, bool):
+        return value
+    word = value.strip().lower() if isinstance(value, str) else ""
+    if word not in ("true", "false"):
+        raise ValueError
+    return word == "true"
+
+
+def _patterns(value: Any) -> tuple[str, ...]:
+    parts: list[Any] = value.split(",") if isinstance(value, str) else list(value)
+    if not all(isinstance(part, str) for part in parts):
+        raise ValueError
+    return tuple(part.strip() for part in parts if part.strip())
+
+
+def _seconds(value: Any) -> float:
+    if isinstance(value, bool):
+        raise ValueError
+    number = float(value)
+    if not (math.isfinite(number) and number > 0):
+        raise ValueError
+    return number
+
+
+def _count(value: Any) -> int:
+    if isinstance(value, bool | float):
+        raise ValueError
+    number = int(value)
+    if number < 1:
+        raise ValueError
+    return number
+
+
+def _path(value: Any) -> str:
+    text: Any = os.fspath(value)
+    if not isinstance(text, str) or not text:
+        raise ValueError
+    return text
+
+
+@dataclass(frozen=True)
+class _Source:
+    """Where one setting comes from and what it accepts."""
+
+    variable: str
+    parse: Callable[[Any], Any]
+    accepts: str
+
+
+_SOURCES: Final[Mapping[str, _Source]] = {
+    "capture_nested": _Source(names.OTEL_PYTHON_TILELANG_CAPTURE_NESTED, _boolean, "true or false"),
+    "include": _Source(
+        names.OTEL_PYTHON_TILELANG_INCLUDE, _patterns, "shell patterns, separated by commas"
+    ),
+    "exclude": _Source(
+        names.OTEL_PYTHON_TILELANG_EXCLUDE, _patterns, "shell patterns, separated by commas"
+    ),
+    "context_span": _Source(names.OTEL_PYTHON_TILELANG_CONTEXT_SPAN, _boolean, "true or false"),
+    "part_age_s": _Source(
+        names.OTEL_PYTHON_TILELANG_PART_AGE, _seconds, "a number of seconds above 0"
+    ),
+    "part_spans": _Source(names.OTEL_PYTHON_TILELANG_PART_SPANS, _count, "a whole number above 0"),
+    "file": _Source(names.OTEL_PYTHON_TILELANG_FILE, _path, "a path"),
+    "exit_timeout_s": _Source(
+        names.OTEL_PYTHON_TILELANG_EXIT_TIMEOUT, _seconds, "a number of seconds above 0"
+    ),
+}
+
+
+def warn_once(key: str, message: str) -> None:
+    """Log ``message`` as a warning, the first time that ``key`` is seen.
+
+    Args:
+        key: What the warning is about, usually a variable's name.
+        message: One line for the user.
+    """
+    if key not in _warned:
+        _warned.add(key)
+        _logger.warning("%s", message)
+
+
+def read_settings(**keywords: Any) -> Settings:
+    """Resolve the settings; a keyword that is None counts as not given.
+
+    Args:
+        **keywords: Fields of :class:`Settings` that override the environment.
+
+    Returns:
+        The settings in force now.
+
+    Raises:
+        TypeError: A keyword is no field of :class:`Settings`.
+        ValueError: A keyword's value is not what the field accepts.
+    """
+    values: dict[str, Any] = {}
+    for field in dataclasses.fields(Settings):
+        source = _SOURCES[field.name]
+        given = keywords.pop(field.name, None)
+        if given is not None:
+            try:
+                values[field.name] = source.parse(given)
+            except (TypeError, ValueError):
+                raise ValueError(f"{field.name}={given!r}: expected {source.accepts}") from None
+            continue
+        text = os.environ.get(source.variable, "").strip()
+        if not text:
+            continue
+        try:
+            values[field.name] = source.parse(text)
+        except (TypeError, ValueError):
+            warn_once(
+                source.variable,
+                f"{source.variable}={text[:80]!r} is ignored: expected {source.accepts}; "
+                f"using {field.default!r}",
+            )
+    if keywords:
+        raise TypeError(f"unknown option {', '.join(sorted(keywords))}")
+    return Settings(**values)

@@ -1,0 +1,275 @@
+"""Who records: one tracer provider, one set of options, any number of compiles.
+
+Owns which recording is running on which thread, and the scopes in which
+adapters put whole compiles and named pieces of work. Nothing here raises into
+the compile.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import Any
+
+from opentelemetry import context as otel_context
+from opentelemetry import trace
+from opentelemetry.trace import Tracer, TracerProvider
+
+from tilelang_otel import semconv
+from tilelang_otel._config import Settings, read_settings
+from tilelang_otel._frames import Record
+from tilelang_otel._guard import guard
+from tilelang_otel._recording import Clock, Recording
+from tilelang_otel._scrub import clean_name
+from tilelang_otel.version import __version__
+
+__all__ = ["CompileScope", "Recorder", "Work"]
+
+
+class _Thread(threading.local):
+    """The recordings that are running on this thread, outermost first."""
+
+    def __init__(self) -> None:
+        self.recordings: list[tuple[TracerProvider | None, Recording]] = []
+
+
+_thread = _Thread()
+
+
+def _forget_the_parents() -> None:
+    # What the parent process was recording when it forked is the parent's to emit.
+    _thread.recordings.clear()
+
+
+os.register_at_fork(after_in_child=_forget_the_parents)
+
+
+class Recorder:
+    """Records compiles for one tracer provider, with one set of options.
+
+    Args:
+        tracer_provider: Where spans go; None means the global one, looked up at
+            each compile.
+        settings: The options in force; None reads them from the environment.
+        clock: Where times come from; None means the system's clocks.
+    """
+
+    def __init__(
+        self,
+        tracer_provider: TracerProvider | None = None,
+        settings: Settings | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self.tracer_provider = tracer_provider
+        self.settings = settings or read_settings()
+        self._clock = clock or Clock(time.time_ns, time.perf_counter_ns)
+        self._wants = _pass_filter(self.settings)
+        self._cached: tuple[TracerProvider, Tracer] | None = None
+
+    def current(self) -> Recording | None:
+        """Return this thread's recording for this tracer provider."""
+        for provider, recording in reversed(_thread.recordings):
+            if provider is self.tracer_provider:
+                return recording
+        return None
+
+    def enter(
+        self, name: str, attributes: Mapping[str, Any] | None = None, has_root: bool = True
+    ) -> Recording:
+        """Join this thread's recording, or begin one; :meth:`leave` ends it.
+
+        Args:
+            name: Name of the root span, if a recording begins.
+            attributes: Attributes of the root span, if a recording begins.
+            has_root: Whether a recording that begins has a root span.
+
+        Returns:
+            The recording, which may be muted.
+        """
+        recording = self.current()
+        if recording is None:
+            recording = Recording(self._tracer, self.settings, self._wants, self._clock)
+            _thread.recordings.append((self.tracer_provider, recording))
+            with guard:
+                recording.begin(name, attributes, has_root)
+        recording.scopes += 1
+        return recording
+
+    def leave(self, recording: Recording, error: BaseException | None = None) -> None:
+        """Leave a scope of a recording; the outermost one emits everything.
+
+        Args:
+            recording: What :meth:`enter` returned.
+            error: The exception that is leaving the scope, if any.
+        """
+        recording.scopes -= 1
+        if recording.scopes > 0:
+            return
+        _thread.recordings[:] = [r for r in _thread.recordings if r[1] is not recording]
+        with guard:
+            recording.finish(error)
+
+    def compile_scope(
+        self, name: str, describe: Callable[[], dict[str, Any]] | None = None
+    ) -> CompileScope:
+        """Return a context manager for a whole compile.
+
+        Args:
+            name: Name of the span.
+            describe: Gives its attributes; called only if something records.
+        """
+        return CompileScope(self, name, describe)
+
+    def work(
+        self, name: str, attributes: dict[str, Any] | None = None, is_client: bool = False
+    ) -> Work:
+        """Return a context manager for a named piece of work within a compile.
+
+        Args:
+            name: Name of the span.
+            attributes: Attributes of the span.
+            is_client: Whether a child process does the work.
+        """
+        return Work(self.current(), name, attributes, is_client)
+
+    def _tracer(self) -> Tracer:
+        provider = self.tracer_provider or trace.get_tracer_provider()
+        if self._cached is None or self._cached[0] is not provider:
+            tracer = provider.get_tracer(
+                semconv.SCOPE_NAME, __version__, schema_url=semconv.SCHEMA_URL
+            )
+            self._cached = (provider, tracer)
+        return self._cached[1]
+
+
+class Work:
+    """A named piece of work: a record while it runs, or nothing when nothing records.
+
+    Attributes:
+        attributes: May be added to until the end.
+    """
+
+    def __init__(
+        self,
+        recording: Recording | None,
+        name: str,
+        attributes: dict[str, Any] | None,
+        is_client: bool,
+    ) -> None:
+        self.attributes: dict[str, Any] = attributes if attributes is not None else {}
+        self._recording = None if recording is None or recording.is_muted else recording
+        self._name = name
+        self._is_client = is_client
+        self._record: Record | None = None
+
+    @property
+    def is_recording(self) -> bool:
+        """Whether attributes are of any use."""
+        return self._recording is not None
+
+    def __enter__(self) -> Work:
+        recording = self._recording
+        if recording is not None:
+            with guard:
+                record = Record()
+                record.name = clean_name(self._name)
+                record.attributes = self.attributes
+                record.is_client = self._is_client
+                recording.open(record)
+                self._record = record
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._recording is not None and self._record is not None:
+            with guard:
+                self._recording.close(self._record, error)
+
+
+class CompileScope:
+    """A whole compile: the root of a recording, or work within one that is running.
+
+    The root is the current span for as long as the scope lasts, so that what the
+    compile starts joins its trace: other spans, log lines, child processes.
+    """
+
+    def __init__(
+        self, recorder: Recorder, name: str, describe: Callable[[], dict[str, Any]] | None
+    ) -> None:
+        self._recorder = recorder
+        self._name = name
+        self._describe = describe
+        self._recording: Recording | None = None
+        self._work: Work | None = None
+        self._token: Any = None
+
+    def __enter__(self) -> CompileScope:
+        with guard:
+            recorder = self._recorder
+            running = recorder.current()
+            if running is not None:
+                if not running.is_muted:
+                    self._work = recorder.work(self._name, self._attributes())
+                    self._work.__enter__()
+                return self
+            recording = self._recording = recorder.enter(self._name, self._attributes())
+            if recording.root is not None:
+                self._token = otel_context.attach(recording.root.span_context)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._work is not None:
+            self._work.__exit__(kind, error, trace)
+        if self._token is not None:
+            with guard:
+                otel_context.detach(self._token)
+        if self._recording is not None:
+            self._recorder.leave(self._recording, error)
+
+    def set_attribute(self, name: str, value: Any) -> None:
+        """Add an attribute to the compile's span."""
+        with guard:
+            if self._work is not None:
+                self._work.attributes[name] = value
+            elif self._recording is not None and self._recording.root is not None:
+                self._recording.root.span.set_attribute(name, value)
+
+    def _attributes(self) -> dict[str, Any]:
+        return self._describe() if self._describe is not None else {}
+
+
+def _pass_filter(settings: Settings) -> Callable[[str, int], bool] | None:
+    """Return what tells from name and depth whether to record a pass; None if all are."""
+    if settings.capture_nested and not settings.include and not settings.exclude:
+        return None
+    known: dict[str, bool] = {}
+
+    def matches(name: str, patterns: tuple[str, ...]) -> bool:
+        return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
+
+    def wants(name: str, depth: int) -> bool:
+        if depth and not settings.capture_nested:
+            return False
+        answer = known.get(name)
+        if answer is None:
+            answer = not matches(name, settings.exclude) and (
+                not settings.include or matches(name, settings.include)
+            )
+            if len(known) < 4096:
+                known[name] = answer
+        return answer
+
+    return wants

@@ -1,0 +1,143 @@
+"""Finished records, made into spans: names, attributes, status, times.
+
+Emission is a plain function from records to spans. When it happens, and in
+which thread, is up to ``_recording``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from opentelemetry.context import Context
+from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer, set_span_in_context
+
+from tilelang_otel import semconv
+from tilelang_otel._frames import Failure, Frame, Record
+from tilelang_otel._scrub import clean_name
+
+__all__ = ["emit", "end_failed"]
+
+_INTERNAL = SpanKind.INTERNAL
+_CLIENT = SpanKind.CLIENT
+
+
+def emit(
+    records: Iterable[Record], tracer: Tracer, context: Context | None, wall_offset_ns: int
+) -> list[Record]:
+    """Make spans of records.
+
+    Args:
+        records: In start order, so that parents come before their children.
+        tracer: What starts the spans.
+        context: Where the spans of records without a parent start.
+        wall_offset_ns: What to add to a record's times to get wall clock times.
+
+    Returns:
+        The records that are still open: their spans are started, so that
+        children have a parent, and wait for their end.
+    """
+    start_span = tracer.start_span
+    still_open: list[Record] = []
+    for record in records:
+        span = record.span
+        if span is None:
+            parent = record.parent
+            record.name = clean_name(record.name)
+            span = start_span(
+                record.name,
+                context if parent is None else _context_below(parent, context),
+                _CLIENT if record.is_client else _INTERNAL,
+                _attributes(record),
+                None,
+                record.start_ns + wall_offset_ns,
+                False,
+            )
+            record.span = span
+        elif record.end_ns:
+            _complete(record, span)
+        if not record.end_ns:
+            still_open.append(record)
+            continue
+        if record.failure is not None:
+            end_failed(span, record.failure, record.end_ns + wall_offset_ns)
+        else:
+            span.end(record.end_ns + wall_offset_ns)
+    return still_open
+
+
+def end_failed(span: Span, failure: Failure, end_time_ns: int) -> None:
+    """End a span as an error; the first span to fail also carries the exception.
+
+    Args:
+        span: A started span.
+        failure: Why.
+        end_time_ns: Wall clock time of the end.
+    """
+    try:
+        if failure.origin:
+            span.set_status(Status(StatusCode.ERROR, f"failed in {failure.origin}"))
+        else:
+            span.set_status(Status(StatusCode.ERROR, failure.message or _unseen(failure)))
+            if failure.type != semconv.ERROR_TYPE_OTHER:
+                event = {
+                    semconv.EXCEPTION_TYPE: failure.type,
+                    semconv.EXCEPTION_MESSAGE: failure.message,
+                }
+                if failure.stacktrace:
+                    event[semconv.EXCEPTION_STACKTRACE] = failure.stacktrace
+                span.add_event(semconv.EXCEPTION_EVENT, event, end_time_ns)
+        span.set_attribute(semconv.ERROR_TYPE, failure.type)
+    finally:
+        span.end(end_time_ns)
+
+
+def _unseen(failure: Failure) -> str:
+    if failure.type == semconv.ERROR_TYPE_OTHER:
+        return "did not finish; its exception was not seen"
+    return failure.type
+
+
+def _context_below(parent: Record, fallback: Context | None) -> Context | None:
+    context = parent.span_context
+    if context is None:
+        if parent.span is None:
+            return fallback
+        context = parent.span_context = set_span_in_context(parent.span, fallback)
+    return context
+
+
+def _attributes(record: Record) -> dict[str, Any] | None:
+    if not isinstance(record, Frame):
+        return record.attributes
+    attributes: dict[str, Any] = {
+        semconv.TVM_PASS_NAME: record.name,
+        semconv.TVM_PASS_SEQUENCE: record.sequence,
+        semconv.TVM_PASS_DEPTH: record.depth,
+    }
+    if record.parent_sequence is not None:
+        attributes[semconv.TVM_PASS_PARENT_SEQUENCE] = record.parent_sequence
+    if record.phase is not None:
+        attributes[semconv.TVM_PASS_PHASE] = clean_name(str(record.phase))
+    if record.attributes is not None:
+        attributes.update(record.attributes)
+    if record.end_ns:
+        attributes.update(_end_attributes(record))
+    return attributes
+
+
+def _end_attributes(frame: Frame) -> dict[str, Any]:
+    if frame.failure is None:
+        own_ns = frame.end_ns - frame.start_ns - frame.children_ns
+        return {semconv.TVM_PASS_SELF_DURATION: max(own_ns, 0) / 1e9}
+    if frame.end_estimated:
+        return {semconv.TVM_PASS_INCOMPLETE: True, semconv.TVM_PASS_END_ESTIMATED: True}
+    return {semconv.TVM_PASS_INCOMPLETE: True}
+
+
+def _complete(record: Record, span: Span) -> None:
+    """Add what was not known when an open record's span was started."""
+    if isinstance(record, Frame):
+        span.set_attributes(_end_attributes(record))
+    elif record.attributes:
+        span.set_attributes(record.attributes)

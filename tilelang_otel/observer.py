@@ -1,0 +1,272 @@
+"""``OTelPassObserver``: pass events of TVM and TileLang, recorded as spans.
+
+Under this package's instrument it takes frames, which is the fast way; under
+TileLang's, or when a subclass looks at events itself, it takes events. What
+becomes of a recording is up to ``_recording``.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Iterable, Sequence
+from types import FrameType
+from typing import Any
+
+from opentelemetry.trace import TracerProvider
+
+from tilelang_otel import semconv
+from tilelang_otel._config import read_settings
+from tilelang_otel._frames import ExceptionMark, Frame, FrameStack
+from tilelang_otel._guard import guard
+from tilelang_otel._recorder import Recorder
+from tilelang_otel._recording import Recording
+from tilelang_otel.events._model import IncompletePass, PassEvent, PassEventObserver
+
+__all__ = ["OTelPassObserver"]
+
+_EVENT_METHODS = ("pass_started", "pass_finished", "passes_incomplete", "callback_mismatch")
+
+_getframe = sys._getframe  # pyright: ignore[reportPrivateUsage]
+
+_FOREIGN_INSTRUMENT = "tilelang.instrumentation.events"
+
+
+class _Entered:
+    """A pass context that this observer was told about and has not left."""
+
+    def __init__(self, recording: Recording, by_hand: bool) -> None:
+        self.recording = recording
+        self.by_hand = by_hand
+        self.stack = FrameStack()
+        self.mark = ExceptionMark()
+        self.survivor: str | None = None
+        """The pass that the last mismatched callback named."""
+
+
+class _Thread(threading.local):
+    """What one observer has entered on this thread, outermost first."""
+
+    def __init__(self) -> None:
+        self.entered: list[_Entered] = []
+
+
+class OTelPassObserver(PassEventObserver):
+    """Records every pass it is told about as an OpenTelemetry span.
+
+    Put it into an instrument, and that into a pass context::
+
+        with PassContext(instruments=[StackedPassInstrument(OTelPassObserver())]):
+            tvm.compile(mod, target="llvm")
+
+    Spans are made when the outermost context is left, or in parts when a compile
+    is long. None of its methods raises, whatever the tracer provider does. An
+    option that is None is taken from its environment variable, else its default.
+
+    Args:
+        tracer_provider: Where spans go. None means the global one, looked up at
+            each compile, so that it may be set later.
+        capture_nested: Whether passes inside passes get spans. Default true;
+            ``OTEL_PYTHON_TILELANG_CAPTURE_NESTED``.
+        include: Shell patterns of the pass names that get spans. Default all;
+            ``OTEL_PYTHON_TILELANG_INCLUDE``.
+        exclude: Shell patterns of the pass names that get none; wins over
+            ``include``. Default none; ``OTEL_PYTHON_TILELANG_EXCLUDE``.
+        context_span: Whether the outermost context gets a span of its own, above
+            the passes. Default true; ``OTEL_PYTHON_TILELANG_CONTEXT_SPAN``.
+        part_age_s: Age in seconds at which a running compile hands its finished
+            spans on. Default 10; ``OTEL_PYTHON_TILELANG_PART_AGE``.
+        part_spans: How many spans a running compile collects before it hands
+            them on. Default 2048; ``OTEL_PYTHON_TILELANG_PART_SPANS``.
+
+    Raises:
+        ValueError: An option has a value that it does not accept.
+    """
+
+    def __init__(
+        self,
+        tracer_provider: TracerProvider | None = None,
+        *,
+        capture_nested: bool | None = None,
+        include: Iterable[str] | str | None = None,
+        exclude: Iterable[str] | str | None = None,
+        context_span: bool | None = None,
+        part_age_s: float | None = None,
+        part_spans: int | None = None,
+    ) -> None:
+        settings = read_settings(
+            capture_nested=capture_nested,
+            include=include,
+            exclude=exclude,
+            context_span=context_span,
+            part_age_s=part_age_s,
+            part_spans=part_spans,
+        )
+        self._bind(Recorder(tracer_provider, settings))
+
+    def _bind(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+        self._thread = _Thread()
+        self._takes_events = any(
+            getattr(type(self), name) is not getattr(OTelPassObserver, name)
+            for name in _EVENT_METHODS
+        )
+
+    @classmethod
+    def of(cls, recorder: Recorder) -> OTelPassObserver:
+        """Return an observer that shares a recorder with adapters."""
+        observer = cls.__new__(cls)
+        observer._bind(recorder)
+        return observer
+
+    def enter_pass_context(self) -> Any:
+        """Begin or join this thread's recording.
+
+        Returns:
+            False when nothing is recorded; what takes frames, or None to get events.
+        """
+        with guard:
+            recording = self._enter(by_hand=False).recording
+            if recording.is_muted:
+                return False
+            return None if self._takes_events else recording
+        return False
+
+    def exit_pass_context(self) -> None:
+        """Leave the recording; the outermost context emits its spans."""
+        with guard:
+            if self._thread.entered:
+                entered = self._thread.entered[-1]
+                error = entered.mark.leaving()
+                left_open = entered.stack.drain()
+                if left_open:
+                    entered.recording.dropped(left_open, error, seen_late=error is None)
+                self._leave(entered, error)
+
+    def pass_started(self, mod: Any, event: PassEvent) -> Any:
+        """Open a frame for an event; returns it."""
+        with guard:
+            entered = self._thread.entered[-1] if self._thread.entered else None
+            entered = entered or self._enter(by_hand=True)
+            if entered.recording.is_muted:
+                if entered.by_hand:
+                    self._leave(entered, None)
+                return None
+            frame = _frame_of(event, _pass_caller(_getframe(1)))
+            return self._open(entered, frame, mod)
+        return None
+
+    def pass_finished(self, mod: Any, event: PassEvent, state: Any) -> None:
+        """Close the frame of an event."""
+        with guard:
+            entered = self._thread.entered[-1] if self._thread.entered else None
+            frame = _find(entered, event, state)
+            if entered is not None and frame is not None:
+                self._close(entered, frame)
+
+    def passes_incomplete(
+        self, passes: Sequence[IncompletePass], error: BaseException | None
+    ) -> None:
+        """Record passes that got no after-callback as failed."""
+        with guard:
+            entered = self._thread.entered[-1] if self._thread.entered else None
+            if entered is None:
+                return
+            survivor, entered.survivor = entered.survivor, None
+            if survivor is not None:
+                # TileLang's instrument drains everything at a mismatch. What is
+                # still open here was not touched by it, and is still running.
+                return
+            frames = [_find(entered, p.event, p.state) for p in passes if p.event is not None]
+            open_frames = [frame for frame in frames if frame is not None]
+            if open_frames:
+                start = entered.stack.open.index(open_frames[0])
+                self._drop(entered, entered.stack.cut(start), error)
+
+    def callback_mismatch(self, actual: str, expected: str | None) -> None:
+        """Find the pass that an out-of-order callback belongs to, and close it."""
+        with guard:
+            entered = self._thread.entered[-1] if self._thread.entered else None
+            if entered is None:
+                return
+            frame, above = entered.stack.match(actual, None)
+            if frame is None:
+                return
+            entered.survivor = actual
+            self._drop(entered, above, None)
+            entered.recording.closed(frame)
+            self._leave_if_done(entered)
+
+    def _enter(self, by_hand: bool) -> _Entered:
+        has_root = self._recorder.settings.context_span and not by_hand
+        recording = self._recorder.enter(semconv.SPAN_PASS_CONTEXT, has_root=has_root)
+        entered = _Entered(recording, by_hand)
+        self._thread.entered.append(entered)
+        return entered
+
+    def _leave(self, entered: _Entered, error: BaseException | None) -> None:
+        self._thread.entered.remove(entered)
+        self._recorder.leave(entered.recording, error)
+
+    def _leave_if_done(self, entered: _Entered) -> None:
+        if entered.by_hand and not entered.stack.open:
+            self._leave(entered, None)
+
+    def _open(self, entered: _Entered, frame: Frame, mod: Any) -> Frame:
+        stack = entered.stack
+        if stack.open and frame.caller is not None:
+            dead, error = stack.dead(frame.caller)
+            if dead:
+                entered.recording.dropped(dead, error, seen_late=True)
+        named = [f for f in stack.open if f.sequence == frame.parent_sequence and f.is_recorded]
+        stack.open.append(frame)
+        entered.recording.opened(frame, mod)
+        if named and frame.is_recorded:
+            frame.parent = named[-1]
+        return frame
+
+    def _close(self, entered: _Entered, frame: Frame) -> None:
+        stack = entered.stack
+        above = stack.cut(stack.open.index(frame) + 1)
+        self._drop(entered, above, None)
+        stack.cut(len(stack.open) - 1)
+        entered.recording.closed(frame)
+        self._leave_if_done(entered)
+
+    def _drop(self, entered: _Entered, frames: list[Frame], error: BaseException | None) -> None:
+        if frames:
+            entered.recording.dropped(frames, error, seen_late=error is None)
+        self._leave_if_done(entered)
+
+
+def _frame_of(event: PassEvent, caller: FrameType | None) -> Frame:
+    frame = Frame()
+    frame.name = event.name
+    frame.sequence = event.sequence
+    frame.depth = event.depth
+    frame.parent_sequence = event.parent_sequence
+    frame.phase = event.phase
+    frame.caller = caller
+    frame.is_emitted = True
+    return frame
+
+
+def _pass_caller(instrument: FrameType) -> FrameType | None:
+    """Return the Python frame that called the pass, where that can be told.
+
+    TileLang's instrument is called by TVM directly, so what is below it called
+    the pass. Other callers have settled what is dead before they make an event.
+    """
+    if instrument.f_globals.get("__name__") == _FOREIGN_INSTRUMENT:
+        return instrument.f_back
+    return None
+
+
+def _find(entered: _Entered | None, event: PassEvent | None, state: Any) -> Frame | None:
+    """Return the open frame of an event: its state, unless a subclass put another there."""
+    if entered is None or event is None:
+        return None
+    for frame in reversed(entered.stack.open):
+        if frame is state or (not isinstance(state, Frame) and frame.sequence == event.sequence):
+            return frame
+    return None
