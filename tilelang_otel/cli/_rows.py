@@ -1,0 +1,211 @@
+"""What stands in each line of a trace's tree, before anything is cut to a width.
+
+Owns which spans are shown, what is said beside their names, and how failures
+are told. Widths, columns and colours are up to ``_tree``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from tilelang_otel import semconv
+from tilelang_otel.cli._text import Glyphs, clean
+from tilelang_otel.cli._trace_file import Span
+from tilelang_otel.cli._trace_tree import NOT_TRACED, Node, Trace
+
+__all__ = ["Hidden", "Row", "describe_error", "find_hidden", "tree_rows"]
+
+# How far up it is looked whether a note was already given.
+_NOTE_ANCESTORS = 16
+
+_INHERITED = (
+    semconv.TVM_TARGET_KIND,
+    semconv.TVM_TARGET_ARCH,
+    semconv.TILELANG_KERNEL_NAME,
+    semconv.TILELANG_EXECUTION_BACKEND,
+    semconv.TILELANG_STAGE,
+)
+
+
+@dataclass(slots=True)
+class Row:
+    """One line, and the message below it if there is one."""
+
+    kind: Literal["container", "work", "remark"]
+    prefix: str
+    name: str
+    notes: str = ""
+    is_error: bool = False
+    total_ns: int | None = None
+    self_ns: int | None = None
+    """None where own time is nobody's work."""
+    intervals: Sequence[tuple[int, int]] = ()
+    message: str = ""
+    message_prefix: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Hidden:
+    """The spans that are too short to be shown."""
+
+    nodes: frozenset[Node]
+    duration_ns: int
+    """How long they took, not counting those inside another hidden one."""
+
+
+def find_hidden(trace: Trace, min_duration_ns: int) -> Hidden:
+    """Find the spans to leave out.
+
+    Args:
+        trace: What is shown.
+        min_duration_ns: What is shorter is left out, unless it failed or
+            something below it stays.
+    """
+    if min_duration_ns <= 0:
+        return Hidden(frozenset(), 0)
+    kept: set[Node] = set()
+    for node in reversed(trace.nodes):
+        span = node.span
+        if span.duration_ns >= min_duration_ns or span.is_error or node in kept:
+            kept.add(node)
+            if node.parent is not None:
+                kept.add(node.parent)
+    hidden = frozenset(node for node in trace.nodes if node not in kept)
+    topmost = (node for node in hidden if node.parent is None or node.parent in kept)
+    return Hidden(hidden, sum(node.span.duration_ns for node in topmost))
+
+
+def tree_rows(
+    trace: Trace, hidden: Hidden, *, min_gap_ns: int, max_indent: int, glyphs: Glyphs
+) -> Iterator[Row]:
+    """Yield the lines of a tree, parents before children.
+
+    Args:
+        trace: What to show.
+        hidden: The spans to leave out.
+        min_gap_ns: Shorter times that no child explains are not mentioned.
+        max_indent: Levels below this one are not indented further.
+        glyphs: What to draw with.
+    """
+    phase = ""
+    marks_orphans = not all(root.is_orphan for root in trace.roots)
+    waiting: list[tuple[Node | Row, str, bool]] = [
+        (root, "", True) for root in reversed(_visible(trace.roots, hidden))
+    ]
+    while waiting:
+        item, indent, is_last = waiting.pop()
+        if isinstance(item, Row):
+            item.prefix = indent + (glyphs.last if is_last else glyphs.branch)
+            yield item
+            continue
+        row, below = _span_row(item, indent, is_last, max_indent, glyphs)
+        entries: list[Node | Row] = [*_visible(item.children, hidden)]
+        gap_ns = item.self_ns
+        if entries and item.is_container and gap_ns >= min_gap_ns:
+            entries.append(Row("remark", "", NOT_TRACED, "", False, gap_ns, None, item.gaps))
+        row.message_prefix = below + (glyphs.down if entries else glyphs.blank)
+        remarks = _notes(item, phase, glyphs)
+        phase = str(item.span.attributes.get(semconv.TVM_PASS_PHASE, phase))
+        if marks_orphans and item.is_orphan:
+            remarks.append("parent missing")
+        row.notes = " ".join(remarks)
+        yield row
+        last = len(entries) - 1
+        waiting.extend((entries[i], below, i == last) for i in range(last, -1, -1))
+
+
+def _visible(nodes: Sequence[Node], hidden: Hidden) -> list[Node]:
+    return [node for node in nodes if node not in hidden.nodes]
+
+
+def _span_row(
+    node: Node, indent: str, is_last: bool, max_indent: int, glyphs: Glyphs
+) -> tuple[Row, str]:
+    """Return the line of a span, and the indent of what is below it."""
+    prefix = below = indent
+    name = clean(node.span.name, glyphs)
+    if node.depth:
+        prefix += glyphs.last if is_last else glyphs.branch
+        if node.depth < max_indent:
+            below += glyphs.blank if is_last else glyphs.down
+    if node.depth > max_indent:
+        name = f"({node.depth}) {name}"
+    row = Row(
+        kind="container" if node.is_container else "work",
+        prefix=prefix,
+        name=name,
+        is_error=node.span.is_error,
+        total_ns=node.span.duration_ns,
+        self_ns=None if node.is_container else node.self_ns,
+        intervals=((node.span.start_ns, node.span.end_ns),),
+        message=_message(node),
+    )
+    return row, below
+
+
+def _message(node: Node) -> str:
+    if not node.span.is_error:
+        return ""
+    kind, message = describe_error(node.span)
+    for child in node.children:
+        # What came from below is told there, unless it arrived as something else.
+        if child.span.is_error and describe_error(child.span)[0] == kind:
+            return ""
+    return ": ".join(part for part in (kind, message) if part)
+
+
+def describe_error(span: Span) -> tuple[str, str]:
+    """Return the type and the message of a failure; either may be empty."""
+    attributes: Mapping[str, Any] = {}
+    for event in span.events:
+        if event.name == semconv.EXCEPTION_EVENT:
+            attributes = event.attributes
+    kind = span.attributes.get(semconv.ERROR_TYPE) or attributes.get(semconv.EXCEPTION_TYPE)
+    message = attributes.get(semconv.EXCEPTION_MESSAGE) or span.status_message
+    kind, message = str(kind or ""), str(message or "")
+    # The SDK puts the class in front of the message; once is enough.
+    short_kind = kind.rpartition(".")[2]
+    for repeated in (kind, short_kind):
+        if repeated and message.startswith(f"{repeated}: "):
+            message = message[len(repeated) + 2 :]
+    return ("" if kind == semconv.ERROR_TYPE_OTHER else kind), message
+
+
+def _notes(node: Node, phase: str, glyphs: Glyphs) -> list[str]:
+    """Return what is worth saying beside a span's name and was not said above it."""
+    span = node.span
+    attributes = span.attributes
+    found: list[str] = []
+    own_phase = attributes.get(semconv.TVM_PASS_PHASE)
+    if own_phase is not None and own_phase != phase:
+        found.append(f"[{own_phase}]")
+    found.extend(
+        str(attributes[key])
+        for key in _INHERITED
+        if key in attributes and not _is_said(node, key, attributes[key])
+    )
+    if semconv.TILELANG_CACHE_RESULT in attributes:
+        found.append(f"cache={attributes[semconv.TILELANG_CACHE_RESULT]}")
+    if attributes.get(semconv.PROCESS_EXIT_CODE):
+        found.append(f"exit code {attributes[semconv.PROCESS_EXIT_CODE]}")
+    size_bytes = attributes.get(semconv.TILELANG_BINARY_SIZE)
+    if isinstance(size_bytes, int):
+        found.append(f"{size_bytes / 1000:,.0f} kB")
+    if attributes.get(semconv.TVM_PASS_END_ESTIMATED):
+        found.append("end not seen")
+    return [clean(note, glyphs) for note in found]
+
+
+def _is_said(node: Node, key: str, value: Any) -> bool:
+    if str(value) in node.span.name.split():
+        return True
+    ancestor = node.parent
+    for _ in range(_NOTE_ANCESTORS):
+        if ancestor is None:
+            return False
+        if ancestor.span.attributes.get(key) == value:
+            return True
+        ancestor = ancestor.parent
+    return False
