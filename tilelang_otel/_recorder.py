@@ -27,7 +27,11 @@ from tilelang_otel._recording import Clock, Recording
 from tilelang_otel._scrub import clean_name
 from tilelang_otel.version import __version__
 
-__all__ = ["CompileScope", "Recorder", "Work"]
+__all__ = ["CompileScope", "Describe", "Recorder", "Work"]
+
+
+Describe = Callable[[], tuple[str, dict[str, Any]]]
+"""Gives the name and the attributes of a span that is about to be needed."""
 
 
 class _Thread(threading.local):
@@ -113,28 +117,23 @@ class Recorder:
         with guard:
             recording.finish(error)
 
-    def compile_scope(
-        self, name: str, describe: Callable[[], dict[str, Any]] | None = None
-    ) -> CompileScope:
+    def compile_scope(self, describe: Describe) -> CompileScope:
         """Return a context manager for a whole compile.
 
         Args:
-            name: Name of the span.
-            describe: Gives its attributes; called only if something records.
+            describe: Gives the span's name and attributes.
         """
-        return CompileScope(self, name, describe)
+        return CompileScope(self, describe)
 
-    def work(
-        self, name: str, attributes: dict[str, Any] | None = None, is_client: bool = False
-    ) -> Work:
+    def work(self, describe: Describe, is_client: bool = False) -> Work:
         """Return a context manager for a named piece of work within a compile.
 
         Args:
-            name: Name of the span.
-            attributes: Attributes of the span.
+            describe: Gives the span's name and attributes; called only if
+                something records.
             is_client: Whether a child process does the work.
         """
-        return Work(self.current(), name, attributes, is_client)
+        return Work(self.current(), describe, is_client)
 
     def _tracer(self) -> Tracer:
         provider = self.tracer_provider or trace.get_tracer_provider()
@@ -150,37 +149,25 @@ class Work:
     """A named piece of work: a record while it runs, or nothing when nothing records.
 
     Attributes:
-        attributes: May be added to until the end.
+        record: What is recorded; None when nothing is.
     """
 
-    def __init__(
-        self,
-        recording: Recording | None,
-        name: str,
-        attributes: dict[str, Any] | None,
-        is_client: bool,
-    ) -> None:
-        self.attributes: dict[str, Any] = attributes if attributes is not None else {}
+    def __init__(self, recording: Recording | None, describe: Describe, is_client: bool) -> None:
+        self.record: Record | None = None
         self._recording = None if recording is None or recording.is_muted else recording
-        self._name = name
+        self._describe = describe
         self._is_client = is_client
-        self._record: Record | None = None
-
-    @property
-    def is_recording(self) -> bool:
-        """Whether attributes are of any use."""
-        return self._recording is not None
 
     def __enter__(self) -> Work:
         recording = self._recording
         if recording is not None:
             with guard:
                 record = Record()
-                record.name = clean_name(self._name)
-                record.attributes = self.attributes
+                name, record.attributes = self._describe()
+                record.name = clean_name(name)
                 record.is_client = self._is_client
                 recording.open(record)
-                self._record = record
+                self.record = record
         return self
 
     def __exit__(
@@ -189,9 +176,14 @@ class Work:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if self._recording is not None and self._record is not None:
+        if self._recording is not None and self.record is not None:
             with guard:
-                self._recording.close(self._record, error)
+                self._recording.close(self.record, error)
+
+    def set_attribute(self, name: str, value: Any) -> None:
+        """Add an attribute, which only the end of the work could tell."""
+        if self.record is not None and self.record.attributes is not None:
+            self.record.attributes[name] = value
 
 
 class CompileScope:
@@ -199,13 +191,16 @@ class CompileScope:
 
     The root is the current span for as long as the scope lasts, so that what the
     compile starts joins its trace: other spans, log lines, child processes.
+
+    Attributes:
+        record: What is recorded; None when nothing is.
+        is_muted: Whether nothing in this scope is to be recorded.
     """
 
-    def __init__(
-        self, recorder: Recorder, name: str, describe: Callable[[], dict[str, Any]] | None
-    ) -> None:
+    def __init__(self, recorder: Recorder, describe: Describe) -> None:
+        self.record: Record | None = None
+        self.is_muted = True
         self._recorder = recorder
-        self._name = name
         self._describe = describe
         self._recording: Recording | None = None
         self._work: Work | None = None
@@ -213,14 +208,15 @@ class CompileScope:
 
     def __enter__(self) -> CompileScope:
         with guard:
-            recorder = self._recorder
-            running = recorder.current()
+            running = self._recorder.current()
             if running is not None:
-                if not running.is_muted:
-                    self._work = recorder.work(self._name, self._attributes())
-                    self._work.__enter__()
+                self.is_muted = running.is_muted
+                self._work = Work(running, self._describe, is_client=False)
+                self.record = self._work.__enter__().record
                 return self
-            recording = self._recording = recorder.enter(self._name, self._attributes())
+            recording = self._recording = self._recorder.enter(*self._describe())
+            self.record = recording.root
+            self.is_muted = recording.is_muted
             if recording.root is not None:
                 self._token = otel_context.attach(recording.root.span_context)
         return self
@@ -240,15 +236,12 @@ class CompileScope:
             self._recorder.leave(self._recording, error)
 
     def set_attribute(self, name: str, value: Any) -> None:
-        """Add an attribute to the compile's span."""
+        """Add an attribute, which only the compile itself could tell."""
         with guard:
             if self._work is not None:
-                self._work.attributes[name] = value
-            elif self._recording is not None and self._recording.root is not None:
-                self._recording.root.span.set_attribute(name, value)
-
-    def _attributes(self) -> dict[str, Any]:
-        return self._describe() if self._describe is not None else {}
+                self._work.set_attribute(name, value)
+            elif self.record is not None:
+                self.record.span.set_attribute(name, value)
 
 
 def _pass_filter(settings: Settings) -> Callable[[str, int], bool] | None:

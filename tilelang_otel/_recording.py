@@ -176,9 +176,9 @@ class Recording(FrameLog):
         self._records.append(record)
         record.start_ns = self._now()
 
-    def close(self, record: Record, error: BaseException | None) -> None:
-        """Finish recording a piece of work, with the exception that ended it."""
-        end_ns = self._now()
+    def close(self, record: Record, error: BaseException | None, end_ns: int | None = None) -> None:
+        """Finish recording a piece of work, with the exception that ended it, now."""
+        end_ns = end_ns or self._now()
         if error is None:
             self._close(record, end_ns)
         else:
@@ -248,11 +248,13 @@ class Recording(FrameLog):
             if root is not None:
                 root.span.end()
             return
+        # Read before anything is emitted: that takes time which is not the compile's.
         end_ns = self._now()
         self.fail([record for record in records if not record.end_ns], error, end_ns)
+        if root is not None:
+            self.close(root, error, end_ns)
         emit(records, self._tracer, self._context, self._wall_offset_ns)
         if root is not None:
-            self.close(root, error)
             emit([root], self._tracer, self._context, self._wall_offset_ns)
         self.current = self.root = self._last_failed = None
 

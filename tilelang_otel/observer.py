@@ -102,22 +102,16 @@ class OTelPassObserver(PassEventObserver):
             part_age_s=part_age_s,
             part_spans=part_spans,
         )
-        self._bind(Recorder(tracer_provider, settings))
-
-    def _bind(self, recorder: Recorder) -> None:
-        self._recorder = recorder
+        self._recorder = Recorder(tracer_provider, settings)
         self._thread = _Thread()
         self._takes_events = any(
             getattr(type(self), name) is not getattr(OTelPassObserver, name)
             for name in _EVENT_METHODS
         )
 
-    @classmethod
-    def of(cls, recorder: Recorder) -> OTelPassObserver:
-        """Return an observer that shares a recorder with adapters."""
-        observer = cls.__new__(cls)
-        observer._bind(recorder)
-        return observer
+    def shares(self, recorder: Recorder) -> bool:
+        """Tell whether this observer's spans go where those of ``recorder`` go."""
+        return self._recorder.tracer_provider is recorder.tracer_provider
 
     def enter_pass_context(self) -> Any:
         """Begin or join this thread's recording.

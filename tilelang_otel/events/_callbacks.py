@@ -12,9 +12,11 @@ somebody asks for one.
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
@@ -27,7 +29,13 @@ from tilelang_otel.events._model import (
     SequenceAllocator,
 )
 
-__all__ = ["PassCallbacks", "active_callbacks", "drop_dead_frames"]
+__all__ = [
+    "PassCallbacks",
+    "active_callbacks",
+    "drop_dead_frames",
+    "is_context_entered",
+    "muted",
+]
 
 _getframe = sys._getframe  # pyright: ignore[reportPrivateUsage]
 
@@ -330,12 +338,44 @@ def active_callbacks() -> tuple[PassCallbacks, ...]:
     return tuple(entry.owner for entry in _thread.entries if not entry.by_hand)
 
 
+def is_context_entered() -> bool:
+    """Tell whether an instrument of ours is in a context that this thread has entered."""
+    return any(not entry.by_hand for entry in _thread.entries)
+
+
 def drop_dead_frames(caller: FrameType, error: BaseException) -> None:
-    """Tell every context of this thread that ``error`` has just ended some passes.
+    """Tell the recorded contexts of this thread that ``error`` has just ended some passes.
 
     Args:
         caller: The Python frame that caught ``error``.
         error: The exception, on its way out.
     """
     for entry in _thread.entries:
-        entry.owner.drop_dead(entry, caller, error)
+        if entry.log is not None:
+            entry.owner.drop_dead(entry, caller, error)
+
+
+@contextmanager
+def muted(observer: PassEventObserver) -> Generator[None, None, None]:
+    """Report nothing to ``observer`` on this thread within this scope."""
+    entries = [
+        entry
+        for entry in _thread.entries
+        if entry.owner.observer is observer and not entry.is_muted
+    ]
+    for entry in entries:
+        entry.is_muted = True
+    try:
+        yield
+    finally:
+        for entry in entries:
+            entry.is_muted = False
+
+
+def _forget_the_parents() -> None:
+    # Passes that a forked child comes back from were the parent's to record.
+    for entry in _thread.entries:
+        entry.is_muted = True
+
+
+os.register_at_fork(after_in_child=_forget_the_parents)

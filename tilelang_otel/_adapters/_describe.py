@@ -1,0 +1,72 @@
+"""Names and attributes of what TVM compiles, read without changing it.
+
+Everything here is given whatever the caller passed, so nothing is assumed of it.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from tilelang_otel import semconv
+from tilelang_otel._guard import guard
+from tilelang_otel._scrub import attribute_value, clean_name
+
+__all__ = ["function_name", "target_attributes"]
+
+
+def function_name(mod: Any) -> str | None:
+    """Return the name of the function that a module or function is about.
+
+    Args:
+        mod: A module or a function.
+
+    Returns:
+        The function's own name; for a module with several functions, that of its
+        only Relax function, else ``main`` if there is one; None when it can't be told.
+    """
+    with guard:
+        attrs = getattr(mod, "attrs", None)
+        functions = getattr(mod, "functions", None)
+        if functions is None:
+            symbol = attrs.get("global_symbol") if attrs else None
+            return None if symbol is None else clean_name(str(symbol))
+        names = [str(var.name_hint) for var in mod.get_global_vars()]
+        if len(names) > 1:
+            relax = [name for name in names if _is_relax(mod[name])]
+            names = relax if len(relax) == 1 else [name for name in names if name == "main"]
+        return clean_name(names[0]) if len(names) == 1 else None
+    return None
+
+
+def target_attributes(target: Any) -> dict[str, Any]:
+    """Return what spans say about a target.
+
+    Args:
+        target: A target, or what TVM makes one of: a string or a dict. None
+            means the target that is in scope.
+
+    Returns:
+        The kind and, where the target names it, the architecture.
+    """
+    attributes: dict[str, Any] = {}
+    with guard:
+        if target is None:
+            module = sys.modules.get("tvm.target")
+            target = module.Target.current() if module is not None else None
+        if isinstance(target, str):
+            kind, arch = target.split(maxsplit=1)[0] if target.strip() else None, None
+        elif isinstance(target, dict):
+            kind, arch = target.get("kind"), target.get("arch")  # pyright: ignore
+        else:
+            kind = getattr(getattr(target, "kind", None), "name", None)
+            attrs = getattr(target, "attrs", None)
+            arch = attrs.get("arch") if attrs else None
+        for name, value in ((semconv.TVM_TARGET_KIND, kind), (semconv.TVM_TARGET_ARCH, arch)):
+            if value is not None:
+                attributes[name] = attribute_value(str(value))  # pyright: ignore
+    return attributes
+
+
+def _is_relax(function: Any) -> bool:
+    return type(function).__module__.startswith("tvm.relax")

@@ -1,0 +1,111 @@
+"""TVM's compile entry points: the root of a trace, and the stage that runs.
+
+``tvm.compile`` calls ``tvm.relax.build``, and that calls ``tvm.tirx.build``.
+The outermost one is the compile; those that it calls only tell the stage.
+"""
+
+from __future__ import annotations
+
+import importlib
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from tilelang_otel import semconv
+from tilelang_otel._adapters._describe import function_name, target_attributes
+from tilelang_otel._adapters._patches import Patches
+from tilelang_otel._adapters.tvm_passes import TVMPasses
+from tilelang_otel._recorder import Recorder
+from tilelang_otel.events._model import set_stage, stage
+
+__all__ = ["TVMCompile"]
+
+
+class _Thread(threading.local):
+    entry_point: Any = None
+    """The record that was open when the innermost entry point began its work."""
+
+
+class TVMCompile:
+    """Wraps ``tvm.compile``, ``tvm.relax.build`` and ``tvm.tirx.build``.
+
+    Args:
+        recorder: Who records.
+        passes: Sees to it that passes are seen.
+    """
+
+    def __init__(self, recorder: Recorder, passes: TVMPasses) -> None:
+        self._recorder = recorder
+        self._passes = passes
+        self._patches = Patches()
+        self._thread = _Thread()
+
+    def put_on(self) -> None:
+        """Wrap; raises on a TVM that lacks what is wrapped."""
+        importlib.import_module("tvm")
+        wrap = self._patches.wrap
+        wrap("tvm.driver.build_module", "compile", self._entry(None), "tvm.driver", "tvm")
+        wrap("tvm.relax.vm_build", "build", self._entry("relax"), "tvm.relax")
+        wrap("tvm.tirx.build", "build", self._entry("tirx"), "tvm.tirx")
+        for name in ("get_tir_pipeline", "get_default_tir_pipeline"):
+            wrap("tvm.tirx", name, _finalizers)
+
+    def take_off(self) -> None:
+        """Restore everything."""
+        self._patches.take_off()
+
+    def _entry(self, stage_name: str | None) -> Any:
+        def entry(wrapped: Callable[..., Any], instance: Any, args: Any, kwargs: Any) -> Any:
+            running = self._recorder.current()
+            if running is not None and running.current is self._thread.entry_point is not None:
+                with stage(stage_name):
+                    return wrapped(*args, **kwargs)
+            mod = args[0] if args else kwargs.get("mod")
+            target = args[1] if len(args) > 1 else kwargs.get("target")
+            return self._compile(stage_name, mod, target, lambda: wrapped(*args, **kwargs))
+
+        return entry
+
+    def _compile(
+        self, stage_name: str | None, mod: Any, target: Any, call: Callable[[], Any]
+    ) -> Any:
+        def describe() -> tuple[str, dict[str, Any]]:
+            name = function_name(mod)
+            attributes = target_attributes(target)
+            if name is None:
+                return semconv.SPAN_COMPILE, attributes
+            attributes[semconv.TILELANG_KERNEL_NAME] = name
+            return f"{semconv.SPAN_COMPILE} {name}", attributes
+
+        outer = self._thread.entry_point
+        with self._recorder.compile_scope(describe) as scope, stage(stage_name):
+            self._thread.entry_point = scope.record
+            try:
+                if scope.is_muted:
+                    with self._passes.muted():
+                        return call()
+                with self._passes.covered():
+                    return call()
+            finally:
+                self._thread.entry_point = outer
+
+
+def _finalizers(wrapped: Callable[..., Any], instance: Any, args: Any, kwargs: Any) -> Any:
+    """Tell the stage from which finalizer ``tvm.tirx.build`` asks for.
+
+    A pipeline is a triple: the passes on everything, then what makes those for
+    the host part and those for the device part.
+    """
+    pipeline = wrapped(*args, **kwargs)
+    if not isinstance(pipeline, tuple) or len(pipeline) != 3:  # pyright: ignore
+        return pipeline  # pyright: ignore
+    everything, host, device = pipeline  # pyright: ignore
+    return everything, _staging("host", host), _staging("device", device)
+
+
+def _staging(name: str, make: Any) -> Any:
+    def make_and_tell(*args: Any, **kwargs: Any) -> Any:
+        set_stage(name)
+        return make(*args, **kwargs)
+
+    return make_and_tell if callable(make) else make

@@ -1,0 +1,152 @@
+"""Passes of TVM, wherever they run: our instrument in every pass context.
+
+Explicit contexts get it as they are constructed, which no other instrument can
+see. The default context of a thread gets it for the length of a call, since an
+override there would last. The calls of passes are watched, so that a failure
+is attributed when it happens and not when somebody notices.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import sys
+from collections.abc import Callable, Generator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+from tilelang_otel._adapters._context_log import ContextObserver
+from tilelang_otel._adapters._interrupt import swallowed_interrupt
+from tilelang_otel._adapters._patches import Patches
+from tilelang_otel._guard import guard
+from tilelang_otel._recorder import Recorder
+from tilelang_otel.events._callbacks import drop_dead_frames, is_context_entered, muted
+from tilelang_otel.observer import OTelPassObserver
+
+__all__ = ["TVMPasses"]
+
+_getframe = sys._getframe  # pyright: ignore[reportPrivateUsage]
+
+
+class TVMPasses:
+    """Wraps ``PassContext`` and ``Pass`` of ``tvm.ir.transform``.
+
+    Args:
+        recorder: Who records.
+    """
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+        self._observer = ContextObserver(recorder)
+        self._patches = Patches()
+        self._instrument: Any = None
+        self._transform: Any = None
+
+    def put_on(self) -> None:
+        """Wrap; raises on a TVM that lacks what is wrapped."""
+        from tilelang_otel.events import StackedPassInstrument
+
+        self._instrument = StackedPassInstrument(self._observer)
+        self._transform = importlib.import_module("tvm.ir.transform")
+        self._patches.wrap(self._transform.PassContext, "__init__", self._construct)
+        call = self._transform.Pass.__call__
+        self._patches.put(self._transform.Pass, "__call__", self._watched(call))
+
+    def take_off(self) -> None:
+        """Restore everything; contexts that still hold the instrument record nothing."""
+        self._patches.take_off()
+
+    def _construct(
+        self, wrapped: Callable[..., None], instance: Any, args: Any, kwargs: Any
+    ) -> None:
+        with guard:
+            args, kwargs = self._with_instrument(args, kwargs)
+        wrapped(*args, **kwargs)
+
+    def _with_instrument(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Add our instrument to the arguments of a context, unless one like it is there."""
+        # PassContext(opt_level, required_pass, disabled_pass, instruments, config)
+        given = args[3] if len(args) > 3 else kwargs.get("instruments")
+        instruments = list(given) if given else []
+        if any(self._records_the_same(instrument) for instrument in instruments):
+            return args, kwargs
+        instruments.append(self._instrument)
+        if len(args) > 3:
+            return (*args[:3], instruments, *args[4:]), kwargs
+        return args, {**kwargs, "instruments": instruments}
+
+    def _records_the_same(self, instrument: Any) -> bool:
+        observer = getattr(instrument, "observer", None)
+        return observer is self._observer or (
+            isinstance(observer, OTelPassObserver) and observer.shares(self._recorder)
+        )
+
+    def _watched(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """Return ``Pass.__call__`` that sees whether the pass returns or raises.
+
+        A plain function, since passes nest: each level may cost one Python frame
+        and no more.
+        """
+        patches = self._patches
+
+        @functools.wraps(original)
+        def __call__(self_: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N807
+            if not patches.is_active:
+                return original(self_, *args, **kwargs)
+            if not is_context_entered():
+                with self.covered():
+                    return original(self_, *args, **kwargs)
+            try:
+                return original(self_, *args, **kwargs)
+            except BaseException as error:
+                interrupt = self.failed(error)
+                if interrupt is not None:
+                    raise interrupt from None
+                raise
+
+        return __call__
+
+    def muted(self) -> AbstractContextManager[None]:
+        """Return a scope in which this thread's passes are not recorded."""
+        return muted(self._observer)
+
+    def failed(self, error: BaseException) -> KeyboardInterrupt | None:
+        """Attribute ``error``, which has just been caught, to the passes that it ended.
+
+        Returns:
+            What to raise instead, where TVM swallowed a Ctrl-C.
+        """
+        interrupt = None
+        with guard:
+            interrupt = swallowed_interrupt(error)
+            drop_dead_frames(_getframe(1), interrupt or error)
+        return interrupt
+
+    @contextmanager
+    def covered(self) -> Generator[None, None, None]:
+        """See to it that the passes in this scope are seen, whatever context they run in.
+
+        TVM's default context has no instruments. One of the user's that was made
+        before us and has instruments is left alone: to change its list would call
+        their enter and exit hooks once more.
+        """
+        context: Any = None
+        if not is_context_entered():
+            with guard:
+                current = self._transform.PassContext.current()
+                if len(current.instruments) == 0:
+                    current.override_instruments([self._instrument])
+                    context = current
+        try:
+            yield
+        except BaseException as error:
+            interrupt = self.failed(error)
+            if interrupt is not None:
+                raise interrupt from None
+            raise
+        finally:
+            if context is not None:
+                with guard:
+                    context.override_instruments([])
