@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from tilelang_otel import semconv
+from tilelang_otel.cli._otlp_json import Span
 from tilelang_otel.cli._text import Glyphs, clean
-from tilelang_otel.cli._trace_file import Span
 from tilelang_otel.cli._trace_tree import NOT_TRACED, Node, Trace
 
 __all__ = ["Hidden", "Row", "describe_error", "find_hidden", "tree_rows"]

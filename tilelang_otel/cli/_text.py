@@ -13,7 +13,19 @@ from dataclasses import dataclass
 
 from rich.cells import cell_len, set_cell_size
 
-__all__ = ["ASCII", "UNICODE", "Glyphs", "bar", "clean", "duration", "fit", "milliseconds", "wrap"]
+__all__ = [
+    "ASCII",
+    "UNICODE",
+    "Glyphs",
+    "bar",
+    "clean",
+    "column_decimals",
+    "count",
+    "duration",
+    "fit",
+    "milliseconds",
+    "wrap",
+]
 
 
 @dataclass(frozen=True)
@@ -141,3 +153,17 @@ def _cell(filled: float, left: float, glyphs: Glyphs) -> str:
     if filled >= 0.4:
         return glyphs.right_half
     return glyphs.right_edge if left >= 0.5 else glyphs.eighths[0]
+
+
+def column_decimals(duration_ns: int) -> int:
+    """Return how many decimals of a millisecond are worth showing."""
+    if duration_ns < 10_000_000:
+        return 3
+    return 2 if duration_ns < 1_000_000_000 else 1
+
+
+def count(number: int, noun: str) -> str:
+    """Return a number with its noun, e.g. ``3 spans`` or ``no errors``."""
+    if number == 0:
+        return f"no {noun}s"
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"

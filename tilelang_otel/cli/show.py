@@ -154,8 +154,10 @@ def _complain_about(reader: SpanReader) -> None:
 
 
 def _unknown_trace(wanted: str, traces: Sequence[Trace]) -> str:
+    from tilelang_otel.cli._text import ASCII, clean
+
     lines = [f"no trace {wanted}; there are:"]
-    lines += [f"  {trace.trace_id}  {trace.name}" for trace in traces[:_MAX_IDS]]
+    lines += [clean(f"  {trace.trace_id}  {trace.name}", ASCII) for trace in traces[:_MAX_IDS]]
     if len(traces) > _MAX_IDS:
         lines.append(f"  and {len(traces) - _MAX_IDS} more")
     return "\n".join(lines)
