@@ -89,8 +89,8 @@ def _count(value: Any) -> int:
 
 
 def _path(value: Any) -> str:
-    text: Any = os.fspath(value)
-    if not isinstance(text, str) or not text:
+    text = os.fsdecode(value)
+    if not text:
         raise ValueError
     return text
 

@@ -99,7 +99,7 @@ class Frame(Record):
     state: Any = None
 
     @property
-    def name(self) -> str:  # pyright: ignore
+    def name(self) -> str:
         """The pass's name as TVM gives it; empty when TVM's cannot be decoded."""
         name = self._name
         if name is None:
@@ -111,7 +111,7 @@ class Frame(Record):
         return name
 
     @name.setter
-    def name(self, name: str) -> None:
+    def name(self, name: str) -> None:  # pyright: ignore[reportIncompatibleVariableOverride]
         self._name = name
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from tilelang_otel import semconv
 from tilelang_otel._frames import Failure
+from tilelang_otel._interrupt import swallowed_interrupt
 
 __all__ = ["attribute_value", "clean_name", "describe_failure", "error_type"]
 
@@ -101,6 +102,7 @@ def describe_failure(error: BaseException | None) -> Failure:
     """
     if error is None:
         return Failure(semconv.ERROR_TYPE_OTHER)
+    error = swallowed_interrupt(error) or error
     return Failure(error_type(error), _message(error), _stacktrace(error))
 
 

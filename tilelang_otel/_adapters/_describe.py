@@ -6,7 +6,8 @@ Everything here is given whatever the caller passed, so nothing is assumed of it
 from __future__ import annotations
 
 import sys
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, cast
 
 from tilelang_otel import semconv
 from tilelang_otel._guard import guard
@@ -50,21 +51,25 @@ def target_attributes(target: Any) -> dict[str, Any]:
         The kind and, where the target names it, the architecture.
     """
     attributes: dict[str, Any] = {}
+    kind: Any = None
+    arch: Any = None
     with guard:
         if target is None:
             module = sys.modules.get("tvm.target")
             target = module.Target.current() if module is not None else None
         if isinstance(target, str):
-            kind, arch = target.split(maxsplit=1)[0] if target.strip() else None, None
-        elif isinstance(target, dict):
-            kind, arch = target.get("kind"), target.get("arch")  # pyright: ignore
+            kind = target.split(maxsplit=1)[0] if target.strip() else None
+        elif isinstance(target, Mapping):
+            fields = cast("Mapping[str, Any]", target)
+            kind, arch = fields.get("kind"), fields.get("arch")
         else:
             kind = getattr(getattr(target, "kind", None), "name", None)
             attrs = getattr(target, "attrs", None)
             arch = attrs.get("arch") if attrs else None
-        for name, value in ((semconv.TVM_TARGET_KIND, kind), (semconv.TVM_TARGET_ARCH, arch)):
-            if value is not None:
-                attributes[name] = attribute_value(str(value))  # pyright: ignore
+        if kind is not None:
+            attributes[semconv.TVM_TARGET_KIND] = attribute_value(str(kind))
+        if arch is not None:
+            attributes[semconv.TVM_TARGET_ARCH] = attribute_value(str(arch))
     return attributes
 
 

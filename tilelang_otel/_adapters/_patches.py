@@ -85,7 +85,8 @@ class Patches:
 
 def _raw(owner: Any, name: str) -> Any:
     """Return an attribute as it is stored, without binding it."""
-    for holder in getattr(owner, "__mro__", (owner,)):
+    holders: tuple[Any, ...] = getattr(owner, "__mro__", (owner,))
+    for holder in holders:
         if name in vars(holder):
             return vars(holder)[name]
     return getattr(owner, name)

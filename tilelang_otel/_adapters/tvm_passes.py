@@ -16,9 +16,9 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from tilelang_otel._adapters._context_log import ContextObserver
-from tilelang_otel._adapters._interrupt import swallowed_interrupt
 from tilelang_otel._adapters._patches import Patches
 from tilelang_otel._guard import guard
+from tilelang_otel._interrupt import swallowed_interrupt
 from tilelang_otel._recorder import Recorder
 from tilelang_otel.events._callbacks import drop_dead_frames, is_context_entered, muted
 from tilelang_otel.observer import OTelPassObserver
