@@ -104,7 +104,8 @@ def tree_rows(
         entries: list[Node | Row] = [*_visible(item.children, hidden)]
         gap_ns = item.self_ns
         if entries and item.is_container and gap_ns >= min_gap_ns:
-            entries.append(Row("remark", "", NOT_TRACED, "", False, gap_ns, None, item.gaps))
+            name = _with_depth(NOT_TRACED, item.depth + 1, max_indent)
+            entries.append(Row("remark", "", name, "", False, gap_ns, None, item.gaps))
         row.message_prefix = below + (glyphs.down if entries else glyphs.blank)
         remarks = _notes(item, phase, glyphs)
         phase = str(item.span.attributes.get(semconv.TVM_PASS_PHASE, phase))
@@ -125,17 +126,14 @@ def _span_row(
 ) -> tuple[Row, str]:
     """Return the line of a span, and the indent of what is below it."""
     prefix = below = indent
-    name = clean(node.span.name, glyphs)
     if node.depth:
         prefix += glyphs.last if is_last else glyphs.branch
         if node.depth < max_indent:
             below += glyphs.blank if is_last else glyphs.down
-    if node.depth > max_indent:
-        name = f"({node.depth}) {name}"
     row = Row(
         kind="container" if node.is_container else "work",
         prefix=prefix,
-        name=name,
+        name=_with_depth(clean(node.span.name, glyphs), node.depth, max_indent),
         is_error=node.span.is_error,
         total_ns=node.span.duration_ns,
         self_ns=None if node.is_container else node.self_ns,
@@ -143,6 +141,11 @@ def _span_row(
         message=_message(node),
     )
     return row, below
+
+
+def _with_depth(name: str, depth: int, max_indent: int) -> str:
+    # The indent no longer tells how deep it is.
+    return f"({depth}) {name}" if depth > max_indent else name
 
 
 def _message(node: Node) -> str:

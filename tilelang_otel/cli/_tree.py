@@ -205,7 +205,7 @@ class _Painter:
         else:
             line.append(Segment(fit(row.name, room, glyphs), style))
         line.append(Segment(self._number(row.total_ns), DIM if row.kind == "remark" else PLAIN))
-        if self._numbers == 2:
+        if self._numbers == 2 and (row.self_ns is not None or self._bar_width):
             is_hot = (row.self_ns or 0) >= max(self._duration_ns * _HOT_SHARE, 1)
             line.append(Segment(self._number(row.self_ns), HOT if is_hot else PLAIN))
         if self._bar_width:
