@@ -1,0 +1,62 @@
+"""Skips tests whose compiler is not installed, and sees to it that CI skips none by accident.
+
+``TILELANG_OTEL_TEST_ENV`` says which compiler the environment is meant to have:
+``tvm``, ``tilelang`` or ``none``. Where ``CI`` is ``true``, a missing compiler
+is a failure, unless the variable says that it is not meant to be there.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from typing import Final
+
+import pytest
+
+__all__ = ["require_tilelang", "require_tvm"]
+
+ENVIRONMENT_VARIABLE: Final = "TILELANG_OTEL_TEST_ENV"
+
+_ENVIRONMENTS: Final = ("tvm", "tilelang", "none")
+
+
+def require_tvm() -> None:
+    """Skip the module or test that calls it where TVM is not installed by itself.
+
+    The TVM inside TileLang does not count: it has no LLVM.
+
+    Raises:
+        pytest.skip.Exception: TVM is missing, and may be.
+        pytest.fail.Exception: TVM is missing in CI.
+        ValueError: ``TILELANG_OTEL_TEST_ENV`` has an unknown value.
+    """
+    _require("tvm", "apache-tvm")
+
+
+def require_tilelang() -> None:
+    """Skip the module or test that calls it where TileLang is not installed.
+
+    Raises:
+        pytest.skip.Exception: TileLang is missing, and may be.
+        pytest.fail.Exception: TileLang is missing in CI.
+        ValueError: ``TILELANG_OTEL_TEST_ENV`` has an unknown value.
+    """
+    _require("tilelang", "tilelang")
+
+
+def _require(module: str, distribution: str) -> None:
+    environment = os.environ.get(ENVIRONMENT_VARIABLE, "")
+    if environment and environment not in _ENVIRONMENTS:
+        raise ValueError(
+            f"{ENVIRONMENT_VARIABLE}={environment!r}: expected {', '.join(_ENVIRONMENTS)}"
+        )
+    if importlib.util.find_spec(module) is not None:
+        return
+    reason = f"{distribution} is not installed"
+    if os.environ.get("CI") == "true" and environment in ("", module):
+        pytest.fail(
+            f"{reason}: nothing may be skipped here unless {ENVIRONMENT_VARIABLE} says that "
+            "this environment is not meant to have it",
+            pytrace=False,
+        )
+    pytest.skip(reason, allow_module_level=True)
