@@ -62,6 +62,8 @@ class Record:
     failure: Failure | None = None
     end_estimated: bool = False
     """Nobody saw the end: ``end_ns`` is the last thing known to have happened."""
+    is_compile: bool = False
+    """It is a whole compile: entry points that call each other share it."""
     is_client: bool = False
     """The work was done by a child process."""
     attributes: dict[str, Any] | None = None
@@ -71,6 +73,20 @@ class Record:
     """The context in which its children's spans start."""
     last_ns: int = 0
     """When its last finished child ended."""
+
+    def set_attribute(self, name: str, value: Any) -> None:
+        """Add an attribute, also to the span if that has been started."""
+        if self.attributes is None:
+            self.attributes = {}
+        self.attributes[name] = value
+        if self.span is not None:
+            self.span.set_attribute(name, value)
+
+    def rename(self, name: str) -> None:
+        """Change the name, also of the span if that has been started."""
+        self.name = name
+        if self.span is not None:
+            self.span.update_name(name)
 
 
 class Frame(Record):

@@ -117,13 +117,14 @@ class Recorder:
         with guard:
             recording.finish(error)
 
-    def compile_scope(self, describe: Describe) -> CompileScope:
+    def compile_scope(self, describe: Describe, fans_out: bool = False) -> CompileScope:
         """Return a context manager for a whole compile.
 
         Args:
             describe: Gives the span's name and attributes.
+            fans_out: Whether other threads work for it.
         """
-        return CompileScope(self, describe)
+        return CompileScope(self, describe, fans_out)
 
     def work(self, describe: Describe, is_client: bool = False) -> Work:
         """Return a context manager for a named piece of work within a compile.
@@ -182,12 +183,15 @@ class Work:
 
     def set_attribute(self, name: str, value: Any) -> None:
         """Add an attribute, which only the end of the work could tell."""
-        if self.record is not None and self.record.attributes is not None:
-            self.record.attributes[name] = value
+        if self.record is not None:
+            self.record.set_attribute(name, value)
 
 
 class CompileScope:
     """A whole compile: the root of a recording, or work within one that is running.
+
+    Entry points call each other. The outermost is the compile, and those that it
+    calls directly only add what they know of it.
 
     The root is the current span for as long as the scope lasts, so that what the
     compile starts joins its trace: other spans, log lines, child processes.
@@ -195,13 +199,16 @@ class CompileScope:
     Attributes:
         record: What is recorded; None when nothing is.
         is_muted: Whether nothing in this scope is to be recorded.
+        is_outermost: Whether this scope began the compile.
     """
 
-    def __init__(self, recorder: Recorder, describe: Describe) -> None:
+    def __init__(self, recorder: Recorder, describe: Describe, fans_out: bool) -> None:
         self.record: Record | None = None
         self.is_muted = True
+        self.is_outermost = False
         self._recorder = recorder
         self._describe = describe
+        self._fans_out = fans_out
         self._recording: Recording | None = None
         self._work: Work | None = None
         self._token: Any = None
@@ -209,16 +216,16 @@ class CompileScope:
     def __enter__(self) -> CompileScope:
         with guard:
             running = self._recorder.current()
-            if running is not None:
-                self.is_muted = running.is_muted
-                self._work = Work(running, self._describe, is_client=False)
-                self.record = self._work.__enter__().record
+            if running is None:
+                self._begin()
+            elif running.is_muted:
                 return self
-            recording = self._recording = self._recorder.enter(*self._describe())
-            self.record = recording.root
-            self.is_muted = recording.is_muted
-            if recording.root is not None:
-                self._token = otel_context.attach(recording.root.span_context)
+            elif running.current is not None and running.current.is_compile:
+                self.is_muted = False
+                self.record = running.current
+                self._add(*self._describe())
+            else:
+                self._join(running)
         return self
 
     def __exit__(
@@ -238,10 +245,42 @@ class CompileScope:
     def set_attribute(self, name: str, value: Any) -> None:
         """Add an attribute, which only the compile itself could tell."""
         with guard:
-            if self._work is not None:
-                self._work.set_attribute(name, value)
-            elif self.record is not None:
-                self.record.span.set_attribute(name, value)
+            if self.record is not None:
+                self.record.set_attribute(name, value)
+
+    def _begin(self) -> None:
+        name, attributes = self._describe()
+        recording = self._recording = self._recorder.enter(name, attributes)
+        self.is_outermost = True
+        self.is_muted = recording.is_muted
+        self.record = recording.root
+        if recording.root is not None:
+            recording.root.is_compile = True
+            recording.root.attributes = attributes
+            self._token = otel_context.attach(recording.root.span_context)
+
+    def _join(self, running: Recording) -> None:
+        self.is_muted = False
+        self.is_outermost = True
+        self._work = Work(running, self._describe, is_client=False)
+        record = self.record = self._work.__enter__().record
+        if record is not None:
+            record.is_compile = True
+            if self._fans_out:
+                # Other threads need a span to put theirs below.
+                self._token = otel_context.attach(running.start_early(record))
+
+    def _add(self, name: str, attributes: dict[str, Any]) -> None:
+        record = self.record
+        if record is None or record.attributes is None:
+            return
+        if (
+            semconv.TILELANG_KERNEL_NAME in attributes
+            and semconv.TILELANG_KERNEL_NAME not in record.attributes
+        ):
+            record.rename(clean_name(name))
+        for key, value in attributes.items():
+            record.set_attribute(key, value)
 
 
 def _pass_filter(settings: Settings) -> Callable[[str, int], bool] | None:

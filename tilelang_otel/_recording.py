@@ -26,7 +26,7 @@ from tilelang_otel._config import Settings
 from tilelang_otel._frames import Failure, Frame, FrameLog, Record
 from tilelang_otel._guard import guard
 from tilelang_otel._scrub import clean_name, describe_failure
-from tilelang_otel._spans import emit
+from tilelang_otel._spans import context_below, emit
 
 __all__ = ["Clock", "Recording"]
 
@@ -257,6 +257,17 @@ class Recording(FrameLog):
         if root is not None:
             emit([root], self._tracer, self._context, self._wall_offset_ns)
         self.current = self.root = self._last_failed = None
+
+    def start_early(self, record: Record) -> Context | None:
+        """Start the span of an open record, and those of all that it is in.
+
+        Returns:
+            The context below it.
+        """
+        self._emit_part(self._now())
+        if record.span is None:
+            return self._context
+        return context_below(record, self._context)
 
     def _emit_part(self, now_ns: int) -> None:
         with guard:

@@ -16,7 +16,7 @@ from tilelang_otel import semconv
 from tilelang_otel._frames import Failure, Frame, Record
 from tilelang_otel._scrub import clean_name
 
-__all__ = ["emit", "end_failed"]
+__all__ = ["context_below", "emit"]
 
 _INTERNAL = SpanKind.INTERNAL
 _CLIENT = SpanKind.CLIENT
@@ -46,7 +46,7 @@ def emit(
             record.name = clean_name(record.name)
             span = start_span(
                 record.name,
-                context if parent is None else _context_below(parent, context),
+                context if parent is None else context_below(parent, context),
                 _CLIENT if record.is_client else _INTERNAL,
                 _attributes(record),
                 None,
@@ -60,13 +60,13 @@ def emit(
             still_open.append(record)
             continue
         if record.failure is not None:
-            end_failed(span, record.failure, record.end_ns + wall_offset_ns)
+            _end_failed(span, record.failure, record.end_ns + wall_offset_ns)
         else:
             span.end(record.end_ns + wall_offset_ns)
     return still_open
 
 
-def end_failed(span: Span, failure: Failure, end_time_ns: int) -> None:
+def _end_failed(span: Span, failure: Failure, end_time_ns: int) -> None:
     """End a span as an error; the first span to fail also carries the exception.
 
     Args:
@@ -98,7 +98,13 @@ def _unseen(failure: Failure) -> str:
     return failure.type
 
 
-def _context_below(parent: Record, fallback: Context | None) -> Context | None:
+def context_below(parent: Record, fallback: Context | None) -> Context | None:
+    """Return the context in which the spans of a record's children start.
+
+    Args:
+        parent: The record.
+        fallback: The context to use, and to build on, where it has none.
+    """
     context = parent.span_context
     if context is None:
         if parent.span is None:

@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable
 from typing import Any, Protocol
 
 import wrapt
+from opentelemetry import trace
 from opentelemetry.instrumentation.instrumentor import BaseInstrumentor  # pyright: ignore
 from opentelemetry.trace import TracerProvider
 
@@ -75,6 +76,8 @@ class TVMInstrumentor(BaseInstrumentor):
         from tilelang_otel._adapters.tvm_compile import TVMCompile
         from tilelang_otel._adapters.tvm_passes import TVMPasses
 
+        # The API loads its context when it is first used: not within a compile's span.
+        trace.get_current_span()
         passes = TVMPasses(recorder)
         self._adapters = []
         for adapter in (passes, TVMCompile(recorder, passes), TVMCodegen(recorder)):

@@ -81,6 +81,10 @@ class ContextObserver(PassEventObserver):
         self._recorder = recorder
         self._thread = _Thread()
 
+    def shares(self, recorder: Recorder) -> bool:
+        """Tell whether the spans go where those of ``recorder`` go."""
+        return self._recorder.tracer_provider is recorder.tracer_provider
+
     def enter_pass_context(self) -> Any:
         """Take the frames of the context, unless the compile around it is muted."""
         with guard:

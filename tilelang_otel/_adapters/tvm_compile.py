@@ -7,7 +7,6 @@ The outermost one is the compile; those that it calls only tell the stage.
 from __future__ import annotations
 
 import importlib
-import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -16,14 +15,9 @@ from tilelang_otel._adapters._describe import function_name, target_attributes
 from tilelang_otel._adapters._patches import Patches
 from tilelang_otel._adapters.tvm_passes import TVMPasses
 from tilelang_otel._recorder import Recorder
-from tilelang_otel.events._model import set_stage, stage
+from tilelang_otel.events._model import move_stage, stage
 
 __all__ = ["TVMCompile"]
-
-
-class _Thread(threading.local):
-    entry_point: Any = None
-    """The record that was open when the innermost entry point began its work."""
 
 
 class TVMCompile:
@@ -38,7 +32,6 @@ class TVMCompile:
         self._recorder = recorder
         self._passes = passes
         self._patches = Patches()
-        self._thread = _Thread()
 
     def put_on(self) -> None:
         """Wrap; raises on a TVM that lacks what is wrapped."""
@@ -56,38 +49,25 @@ class TVMCompile:
 
     def _entry(self, stage_name: str | None) -> Any:
         def entry(wrapped: Callable[..., Any], instance: Any, args: Any, kwargs: Any) -> Any:
-            running = self._recorder.current()
-            if running is not None and running.current is self._thread.entry_point is not None:
-                with stage(stage_name):
-                    return wrapped(*args, **kwargs)
             mod = args[0] if args else kwargs.get("mod")
             target = args[1] if len(args) > 1 else kwargs.get("target")
-            return self._compile(stage_name, mod, target, lambda: wrapped(*args, **kwargs))
+
+            def describe() -> tuple[str, dict[str, Any]]:
+                name = function_name(mod)
+                attributes = target_attributes(target)
+                if name is None:
+                    return semconv.SPAN_COMPILE, attributes
+                attributes[semconv.TILELANG_KERNEL_NAME] = name
+                return f"{semconv.SPAN_COMPILE} {name}", attributes
+
+            with (
+                self._recorder.compile_scope(describe) as scope,
+                stage(stage_name),
+                self._passes.covered(scope),
+            ):
+                return wrapped(*args, **kwargs)
 
         return entry
-
-    def _compile(
-        self, stage_name: str | None, mod: Any, target: Any, call: Callable[[], Any]
-    ) -> Any:
-        def describe() -> tuple[str, dict[str, Any]]:
-            name = function_name(mod)
-            attributes = target_attributes(target)
-            if name is None:
-                return semconv.SPAN_COMPILE, attributes
-            attributes[semconv.TILELANG_KERNEL_NAME] = name
-            return f"{semconv.SPAN_COMPILE} {name}", attributes
-
-        outer = self._thread.entry_point
-        with self._recorder.compile_scope(describe) as scope, stage(stage_name):
-            self._thread.entry_point = scope.record
-            try:
-                if scope.is_muted:
-                    with self._passes.muted():
-                        return call()
-                with self._passes.covered():
-                    return call()
-            finally:
-                self._thread.entry_point = outer
 
 
 def _finalizers(wrapped: Callable[..., Any], instance: Any, args: Any, kwargs: Any) -> Any:
@@ -100,12 +80,22 @@ def _finalizers(wrapped: Callable[..., Any], instance: Any, args: Any, kwargs: A
     if not isinstance(pipeline, tuple) or len(pipeline) != 3:  # pyright: ignore
         return pipeline  # pyright: ignore
     everything, host, device = pipeline  # pyright: ignore
-    return everything, _staging("host", host), _staging("device", device)
+    return (
+        everything,
+        _staging(("tirx",), "host", host),
+        _staging(("host", "device"), "device", device),
+    )
 
 
-def _staging(name: str, make: Any) -> Any:
+def _staging(after: tuple[str, ...], name: str, make: Any) -> Any:
+    """Return ``make`` that also tells the stage.
+
+    Constant folding builds functions through TVM's registry, past our wrapper, in
+    the middle of another stage: that one goes on.
+    """
+
     def make_and_tell(*args: Any, **kwargs: Any) -> Any:
-        set_stage(name)
+        move_stage(after, name)
         return make(*args, **kwargs)
 
     return make_and_tell if callable(make) else make

@@ -12,14 +12,14 @@ import functools
 import importlib
 import sys
 from collections.abc import Callable, Generator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from tilelang_otel._adapters._context_log import ContextObserver
 from tilelang_otel._adapters._patches import Patches
 from tilelang_otel._guard import guard
 from tilelang_otel._interrupt import swallowed_interrupt
-from tilelang_otel._recorder import Recorder
+from tilelang_otel._recorder import CompileScope, Recorder
 from tilelang_otel.events._callbacks import drop_dead_frames, is_context_entered, muted
 from tilelang_otel.observer import OTelPassObserver
 
@@ -79,8 +79,8 @@ class TVMPasses:
 
     def _records_the_same(self, instrument: Any) -> bool:
         observer = getattr(instrument, "observer", None)
-        return observer is self._observer or (
-            isinstance(observer, OTelPassObserver) and observer.shares(self._recorder)
+        return isinstance(observer, ContextObserver | OTelPassObserver) and observer.shares(
+            self._recorder
         )
 
     def _watched(self, original: Callable[..., Any]) -> Callable[..., Any]:
@@ -108,10 +108,6 @@ class TVMPasses:
 
         return __call__
 
-    def muted(self) -> AbstractContextManager[None]:
-        """Return a scope in which this thread's passes are not recorded."""
-        return muted(self._observer)
-
     def failed(self, error: BaseException) -> KeyboardInterrupt | None:
         """Attribute ``error``, which has just been caught, to the passes that it ended.
 
@@ -125,28 +121,35 @@ class TVMPasses:
         return interrupt
 
     @contextmanager
-    def covered(self) -> Generator[None, None, None]:
-        """See to it that the passes in this scope are seen, whatever context they run in.
+    def covered(self, scope: CompileScope | None = None) -> Generator[None, None, None]:
+        """See to it that the passes below are seen, whatever context they run in.
 
         TVM's default context has no instruments. One of the user's that was made
         before us and has instruments is left alone: to change its list would call
         their enter and exit hooks once more.
+
+        Args:
+            scope: The compile that the passes belong to, if it is known. One that
+                is not recorded silences the contexts around it as well.
         """
-        context: Any = None
-        if not is_context_entered():
+        with ExitStack() as stack:
             with guard:
-                current = self._transform.PassContext.current()
-                if len(current.instruments) == 0:
-                    current.override_instruments([self._instrument])
-                    context = current
-        try:
-            yield
-        except BaseException as error:
-            interrupt = self.failed(error)
-            if interrupt is not None:
-                raise interrupt from None
-            raise
-        finally:
-            if context is not None:
-                with guard:
-                    context.override_instruments([])
+                if scope is not None and scope.is_muted:
+                    stack.enter_context(muted(self._observer))
+                elif not is_context_entered():
+                    current = self._transform.PassContext.current()
+                    if len(current.instruments) == 0:
+                        current.override_instruments([self._instrument])
+                        stack.callback(_override, current)
+            try:
+                yield
+            except BaseException as error:
+                interrupt = self.failed(error)
+                if interrupt is not None:
+                    raise interrupt from None
+                raise
+
+
+def _override(context: Any) -> None:
+    with guard:
+        context.override_instruments([])

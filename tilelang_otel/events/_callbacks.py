@@ -136,6 +136,9 @@ class PassCallbacks:
             frame.info = info
             frame.caller = _getframe(1)
             self._start(entry, mod, frame)
+        except KeyboardInterrupt:
+            # Raised anew, so that its traceback begins here, where it is looked for.
+            raise KeyboardInterrupt from None
         except Exception as error:
             if not self._gave_up(entry, error):
                 raise
@@ -162,6 +165,9 @@ class PassCallbacks:
                     self.observer.pass_finished(mod, _event(frame), frame.state)
             else:
                 self._finish(entry, mod, str(info.name), caller)
+        except KeyboardInterrupt:
+            # Raised anew, so that its traceback begins here, where it is looked for.
+            raise KeyboardInterrupt from None
         except Exception as error:
             if not self._gave_up(entry, error):
                 raise

@@ -91,9 +91,15 @@ def stage(name: str | None) -> Generator[None, None, None]:
         _stage.name = previous
 
 
-def set_stage(name: str | None) -> None:
-    """Move on to another stage within the current :func:`stage` scope."""
-    _stage.name = name
+def move_stage(after: tuple[str, ...], name: str) -> None:
+    """Move on to another stage within the current :func:`stage` scope.
+
+    Args:
+        after: The stages that it can follow; in any other, nothing happens.
+        name: The stage that begins.
+    """
+    if _stage.name in after:
+        _stage.name = name
 
 
 @dataclass(frozen=True)
