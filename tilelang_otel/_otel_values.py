@@ -1,13 +1,13 @@
 """What the values of OpenTelemetry's own variables may be.
 
-Owns one check for each kind of value: text in, what the SDK shall see and a
-remark for the user out. Which variable has which kind is up to
-``_otel_environment``. Nothing here raises, and nothing that may be secret gets
+Owns one kind for each sort of value: text in, what the SDK shall see and a
+remark for the user out. Which variable is of which kind is up to
+``_otel_variables``. Nothing here raises, and nothing that may be secret gets
 into a remark.
 
-The kinds follow the OpenTelemetry specification of environment variables: a
-blank value counts as unset, words are compared without regard to case, and
-what is not understood is reported and left out.
+As the OpenTelemetry specification of environment variables says, a blank value
+counts as unset, words are compared without regard to case, and what is not
+understood is reported and left out.
 """
 
 from __future__ import annotations
@@ -20,30 +20,27 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache
 from typing import Final
-from urllib.parse import unquote, urlsplit
 
 __all__ = [
-    "BUILT_IN_EXPORTERS",
-    "Check",
+    "OTLP_EXPORTERS",
     "Checked",
     "Kind",
     "component_names",
-    "headers_of",
-    "mask_url",
+    "installed_names",
+    "one_line",
+    "word_list",
 ]
 
-BUILT_IN_EXPORTERS: Final = frozenset({"otlp_jsonl"})
-"""Exporters of this package: there even when it is not installed as a distribution."""
+OTLP_EXPORTERS: Final = {"grpc": "otlp_proto_grpc", "http/protobuf": "otlp_proto_http"}
+"""The exporter of each protocol; which one ``otlp`` is, is another variable's choice."""
 
-_LOOPBACK: Final = re.compile(r"localhost|127(\.\d+){3}|\[::1\]")
-_GRPC_TARGETS: Final = ("unix:", "unix-abstract:", "dns:", "ipv4:", "ipv6:", "xds:")
-
-# A header's name is a token of RFC 9110; gRPC takes fewer characters.
-_HEADER_NAME: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
-_GRPC_HEADER_NAME: Final = re.compile(r"[0-9A-Za-z_.\-]+")
-_HEADER_TEXT: Final = re.compile(r"[\x20-\x7e]*")
-# What the SDK's parser takes after the equals sign.
-_HEADER_RAW: Final = re.compile(r"[\x20\x21\x23-\x2b\x2d-\x3a\x3c-\x5b\x5d-\x7e]*")
+# Known whether installed or not, so that a missing package is called by its name;
+# our own are there even when this package is not installed as a distribution.
+_ALWAYS_KNOWN: Final = {
+    "opentelemetry_traces_exporter": frozenset({"otlp", "otlp_jsonl", *OTLP_EXPORTERS.values()}),
+    "opentelemetry_metrics_exporter": frozenset({"otlp", *OTLP_EXPORTERS.values()}),
+    "opentelemetry_logs_exporter": frozenset({"otlp", *OTLP_EXPORTERS.values()}),
+}
 
 
 @dataclass(frozen=True)
@@ -57,40 +54,46 @@ class Checked:
     """What is said about it, to follow the variable; None if nothing is wrong."""
 
 
-Check = Callable[[str], Checked]
-"""Takes a value that is not blank."""
+def one_line(text: str) -> str:
+    """Return ``text`` quoted, in one line, and not too long."""
+    return repr(text if len(text) <= 80 else f"{text[:79]}…")
 
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of value: how it is checked and what it accepts, in words."""
+    """A kind of value."""
 
-    check: Check
+    check: Callable[[str], Checked]
+    """Takes a value that is not blank. Never raises."""
+
     accepts: Callable[[], str]
-    is_secret: bool = False
+    """What may be there, in words."""
+
+    show: Callable[[str], str] = one_line
+    """A value as it may be shown: empty when it may not."""
 
 
 @cache
-def component_names(group: str) -> frozenset[str]:
+def installed_names(group: str) -> frozenset[str]:
     """Return the names of the installed components of one entry point group."""
-    names = {point.name for point in importlib.metadata.entry_points(group=group)}
-    if group == "opentelemetry_traces_exporter":
-        names |= BUILT_IN_EXPORTERS
-    return frozenset(names)
+    return frozenset(point.name for point in importlib.metadata.entry_points(group=group))
 
 
-def mask_url(url: str) -> str:
-    """Return ``url`` without a user, a password, a query and a fragment."""
-    head, at, tail = url.rpartition("@")
-    if at:
-        scheme, separator, _ = head.partition("://")
-        url = f"{scheme}{separator}***@{tail}" if separator else f"***@{tail}"
-    return re.split(r"[?#]", url, maxsplit=1)[0][:200]
+def component_names(group: str) -> frozenset[str]:
+    """Return the names of the components that may be asked for, installed or not."""
+    return installed_names(group) | _ALWAYS_KNOWN.get(group, frozenset())
 
 
-def anything() -> Kind:
-    """Return the kind of values that cannot be wrong."""
-    return Kind(Checked, lambda: "any text")
+def word_list(names: Iterable[str], last: str = "or") -> str:
+    """Return names as they are listed in a sentence."""
+    ordered = sorted(names)
+    if len(ordered) < 2:
+        return ordered[0] if ordered else "nothing, because no component is installed"
+    return f"{', '.join(ordered[:-1])} {last} {ordered[-1]}"
+
+
+def _ignored(default: str) -> Checked:
+    return Checked(None, f"is ignored, using {default}")
 
 
 def whole_number(least: int, default: str) -> Kind:
@@ -100,207 +103,123 @@ def whole_number(least: int, default: str) -> Kind:
         try:
             number = int(text)
         except ValueError:
-            number = least - 1
-        if not least <= number < 2**31:
-            return Checked(None, f"is ignored, using {default}")
-        return Checked(str(number))
+            return _ignored(default)
+        return Checked(str(number)) if least <= number < 2**31 else _ignored(default)
 
     return Kind(check, lambda: f"a whole number from {least} on")
 
 
-def number(unit: str, default: str, most: float = math.inf, is_zero_fine: bool = False) -> Kind:
-    """Return the kind of numbers above 0 (or from 0 on) up to ``most``."""
+def number(default: str, unit: str = "", most: float | None = None) -> Kind:
+    """Return the kind of numbers above 0, or of fractions when there is a limit.
+
+    Args:
+        default: What is used instead.
+        unit: What it counts.
+        most: The highest that is accepted; then 0 is accepted too.
+    """
 
     def check(text: str) -> Checked:
         try:
             value = float(text)
         except ValueError:
-            value = math.nan
-        is_high_enough = value >= 0 if is_zero_fine else value > 0
-        if not (is_high_enough and math.isfinite(value) and value <= most):
-            return Checked(None, f"is ignored, using {default}")
-        return Checked(text.strip())
+            return _ignored(default)
+        is_good = value > 0 if most is None else 0 <= value <= most
+        return Checked(text.strip()) if math.isfinite(value) and is_good else _ignored(default)
 
-    least = "from 0" if is_zero_fine else "above 0"
-    limit = "" if math.isinf(most) else f" to {most:g}"
-    return Kind(check, lambda: f"a number {unit}{least}{limit}")
+    limit = "above 0" if most is None else f"from 0 to {most:g}"
+    return Kind(check, lambda: f"a number {f'of {unit} ' if unit else ''}{limit}")
 
 
-def boolean(default: str) -> Kind:
-    """Return the kind of true or false, which is not 1 or 0."""
+def boolean(otherwise: str) -> Kind:
+    """Return the kind of ``true`` and ``false``; 1 and 0 are neither."""
 
     def check(text: str) -> Checked:
         word = text.strip().lower()
-        return Checked(word) if word in ("true", "false") else Checked(None, f"is {default}")
+        return Checked(word) if word in ("true", "false") else Checked(None, otherwise)
 
     return Kind(check, lambda: "true or false")
 
 
-def choice(names: Iterable[str], default: str) -> Kind:
+def choice(known: Callable[[], Iterable[str]], default: str) -> Kind:
     """Return the kind of values that are one of a few words."""
-    known = tuple(names)
 
     def check(text: str) -> Checked:
-        return _one_of(text.strip(), known, default)
+        word, names = text.strip(), frozenset(known())
+        if word in names:
+            return Checked(word)
+        if word.lower() in names:
+            return Checked(word.lower(), f"is taken as {word.lower()}")
+        return _ignored(default)
 
-    return Kind(check, lambda: _list(known))
+    return Kind(check, lambda: word_list(known()))
 
 
 def component(group: str, default: str) -> Kind:
     """Return the kind of values that name one installed component."""
+    return choice(lambda: component_names(group), default)
+
+
+def components(group: str, default: str, hint: str = "", star: bool = False) -> Kind:
+    """Return the kind of values that name several installed components.
+
+    Args:
+        group: The entry point group.
+        default: What is used when none of the names is known.
+        hint: What else to tell whoever got a name wrong.
+        star: Whether ``*`` stands for all of them; else ``none`` stands for none.
+    """
 
     def check(text: str) -> Checked:
-        return _one_of(text.strip(), component_names(group), default)
-
-    return Kind(check, lambda: _list(component_names(group)))
-
-
-def components(group: str, default: str, extra: Iterable[str] = ("none",)) -> Kind:
-    """Return the kind of values that name several installed components, or ``none``."""
-    alone = tuple(extra)
-
-    def check(text: str) -> Checked:
+        known = component_names(group) | ({"*"} if star else set[str]())
         words = [word.strip() for word in text.split(",") if word.strip()]
-        if len(words) == 1 and words[0].lower() in alone:
-            return Checked(words[0].lower())
-        known = component_names(group)
-        good: list[str] = []
-        bad: list[str] = []
-        for word in words:
-            name = word if word in known else word.lower()
-            (good if name in known else bad).append(name if name in known else word)
-        good = list(dict.fromkeys(good))
-        if not bad:
-            renamed = [name for name in good if name not in words]
-            remark = f"is taken as {','.join(good)}" if renamed else None
-            return Checked(",".join(good) or None, remark)
-        if good:
-            return Checked(",".join(good), f"is used without {', '.join(bad)[:80]}")
-        return Checked(None, f"is ignored, using {default}")
+        if len(words) == 1 and words[0].lower() == "none" and not star:
+            return Checked("none")
+        names = [word if word in known else word.lower() for word in words]
+        good = list(dict.fromkeys(name for name in names if name in known))
+        bad = [word for word, name in zip(words, names, strict=True) if name not in known]
+        if not good:
+            return _ignored(default)
+        if bad:
+            return Checked(",".join(good), f"is taken as {','.join(good)}")
+        is_respelt = not set(good) <= set(words)
+        return Checked(",".join(good), f"is taken as {','.join(good)}" if is_respelt else None)
 
-    return Kind(check, lambda: f"{_list(component_names(group), 'and')}, or {alone[0]}")
+    def accepts() -> str:
+        last = "*" if star else "none"
+        return f"{word_list(component_names(group), 'and')} (separated by commas), or {last}{hint}"
+
+    return Kind(check, accepts)
+
+
+def words(known: Iterable[str], default: str) -> Kind:
+    """Return the kind of lists of words, all of which must be known."""
+    names = frozenset(known)
+
+    def check(text: str) -> Checked:
+        given = {word.strip().upper() for word in text.split(",") if word.strip()}
+        return Checked(text) if given <= names else _ignored(default)
+
+    return Kind(check, lambda: f"{word_list(names, 'and')}, separated by commas")
 
 
 def readable_file(default: str) -> Kind:
     """Return the kind of paths of files that can be read."""
 
     def check(text: str) -> Checked:
-        if os.path.isfile(text) and os.access(text, os.R_OK):
-            return Checked(text)
-        return Checked(None, f"is ignored, using {default}")
+        is_good = os.path.isfile(text) and os.access(text, os.R_OK)
+        return Checked(text) if is_good else _ignored(default)
 
     return Kind(check, lambda: "the path of a file that can be read")
 
 
-def endpoint(is_grpc: bool, is_insecure: bool, default: str) -> Kind:
-    """Return the kind of OTLP endpoints.
-
-    Args:
-        is_grpc: Whether gRPC is spoken there, which has targets beside URLs.
-        is_insecure: Whether plain text was asked for.
-        default: What is used instead of a bad one.
-    """
-
-    def check(text: str) -> Checked:
-        url = text.strip()
-        if is_grpc and url.lower().startswith(_GRPC_TARGETS):
-            return Checked(url)
-        if "://" not in url:
-            # "host:4317" is what people type. In plain text only where nobody
-            # listens, or where it was asked for: headers may hold credentials.
-            is_plain = is_insecure or _LOOPBACK.match(url)
-            assumed = f"{'http' if is_plain else 'https'}://{url}"
-            if _is_url(assumed):
-                return Checked(assumed, f"has no scheme and is taken as {mask_url(assumed)}")
-        if not _is_url(url):
-            return Checked(None, f"is ignored, using {default}")
-        return Checked(url)
-
-    example = "http://localhost:4317" if is_grpc else "http://localhost:4318"
-    return Kind(check, lambda: f"a URL such as {example}", is_secret=True)
-
-
-def headers(is_grpc: bool) -> Kind:
-    """Return the kind of header lists, whose values are never shown."""
-
-    def check(text: str) -> Checked:
-        good: list[str] = []
-        bad: list[str] = []
-        for position, entry in enumerate(text.split(","), 1):
-            if not entry.strip():
-                continue
-            problem = _header_problem(entry, is_grpc)
-            if problem is None:
-                good.append(entry.strip())
-            else:
-                bad.append(f"entry {position} ({problem})")
-        value = ",".join(good) or None
-        return Checked(value, f"is used without {'; '.join(bad)}" if bad else None)
-
-    def accepts() -> str:
-        return "name=value, separated by commas, with percent-encoding in values"
-
-    return Kind(check, accepts, is_secret=True)
-
-
 def attributes() -> Kind:
-    """Return the kind of lists of resource attributes."""
+    """Return the kind of lists of resource attributes, whose values are not shown."""
 
     def check(text: str) -> Checked:
         entries = [entry.strip() for entry in text.split(",") if entry.strip()]
-        good = [entry for entry in entries if "=" in entry and entry.partition("=")[0].strip()]
+        good = [entry for entry in entries if re.match(r"[^=]*[^=\s][^=]*=", entry)]
         lost = len(entries) - len(good)
         remark = f"is used without {lost} of its {len(entries)} entries" if lost else None
         return Checked(",".join(good) or None, remark)
 
-    return Kind(check, lambda: "key=value, separated by commas", is_secret=True)
-
-
-def headers_of(text: str) -> dict[str, str]:
-    """Return the headers in the value of a variable, as they are sent."""
-    pairs = [entry.partition("=") for entry in text.split(",") if "=" in entry]
-    return {unquote(name).strip().lower(): unquote(value).strip() for name, _, value in pairs}
-
-
-def _one_of(word: str, known: Iterable[str], default: str) -> Checked:
-    if word in known:
-        return Checked(word)
-    if word.lower() in known:
-        return Checked(word.lower(), f"is taken as {word.lower()}")
-    return Checked(None, f"is ignored, using {default}")
-
-
-def _list(names: Iterable[str], last: str = "or") -> str:
-    ordered = sorted(names)
-    if len(ordered) < 2:
-        return ordered[0] if ordered else "nothing: no component is installed"
-    return f"{', '.join(ordered[:-1])} {last} {ordered[-1]}"
-
-
-def _is_url(text: str) -> bool:
-    if re.search(r"[\s<>\"\\^`{|}]", text):
-        return False
-    try:
-        parts = urlsplit(text)
-        port = parts.port
-    except ValueError:
-        return False
-    return parts.scheme.lower() in ("http", "https") and bool(parts.hostname) and port != 0
-
-
-def _header_problem(entry: str, is_grpc: bool) -> str | None:
-    """Return why one entry cannot be sent, in words that hold nothing of its value."""
-    name, separator, raw = entry.strip().partition("=")
-    name = name.strip()
-    if not separator:
-        return "without an equals sign"
-    if ":" in name:
-        return "with a colon where an equals sign belongs"
-    decoded = unquote(name)
-    if not (_GRPC_HEADER_NAME if is_grpc else _HEADER_NAME).fullmatch(decoded):
-        return "whose name holds characters that no header's name may have"
-    if is_grpc and decoded.lower().endswith("-bin"):
-        return "whose name ends with -bin, for binary values"
-    if not _HEADER_RAW.fullmatch(raw) or not _HEADER_TEXT.fullmatch(unquote(raw)):
-        return "whose value holds characters that no header's value may have"
-    return None
+    return Kind(check, lambda: "key=value, separated by commas", lambda _: "")

@@ -1,0 +1,196 @@
+"""Spans on their way out of the process: batched, counted, within deadlines.
+
+Owns what stands around one span exporter: the SDK's batch processor, counting
+what arrived, one warning instead of many, flushing that comes back in time, and
+forked children. Which exporters there are is up to ``provider``, and when the
+process waits for them up to ``_exit``.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from collections.abc import Callable, Sequence
+
+from opentelemetry.context import Context
+from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
+
+from tilelang_otel._config import warn_once
+from tilelang_otel._courier import Courier, Errand
+from tilelang_otel._export_errors import explain, listening
+
+__all__ = ["CountingExporter", "Delivery"]
+
+_NO_LIMIT_S = 30.0
+
+
+class CountingExporter(SpanExporter):
+    """Knows what became of the spans that another exporter was given.
+
+    Args:
+        make: Makes the other exporter. Called again in a forked child, where
+            connections of the parent cannot be used.
+        target: Where spans go, for messages.
+        mask: Blacks out what is secret in a message.
+    """
+
+    def __init__(
+        self, make: Callable[[], SpanExporter], target: str, mask: Callable[[str], str]
+    ) -> None:
+        self.target = target
+        self.delivered = 0
+        self.failed = 0
+        self.is_quiet = False
+        """Whether failures are counted and not warned about."""
+
+        self._said: list[str] = []
+        self._make = make
+        self._mask = mask
+        self._exporter = make()
+        self._pid = os.getpid()
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        """Hand ``spans`` on and count them. Never raises."""
+        with listening(self._said) as said:
+            try:
+                result = self._own_exporter().export(spans)
+            except Exception as error:  # noqa: BLE001 - an exporter may raise anything
+                said.append(f"{type(error).__name__}: {error}")
+                result = SpanExportResult.FAILURE
+        if result is SpanExportResult.SUCCESS:
+            self.delivered += len(spans)
+            self._said.clear()
+            return result
+        self.failed += len(spans)
+        if not self.is_quiet:
+            warn_once(
+                f"export {self.target}",
+                f"traces cannot be delivered to {self.target}: {self.reason}. The program goes "
+                "on without; `tilelang-otel doctor` says more",
+            )
+        return result
+
+    @property
+    def reason(self) -> str:
+        """Why spans do not arrive, as far as it is known; also while an export goes on."""
+        said = [self._mask(message) for message in list(self._said)]
+        return explain(said).what if said else "no answer in time"
+
+    def shutdown(self) -> None:
+        """Shut the other exporter down."""
+        with listening([]):
+            self._exporter.shutdown()
+
+    def force_flush(self, timeout_millis: int = 30000) -> bool:
+        """Flush the other exporter."""
+        return self._exporter.force_flush(timeout_millis)
+
+    def _own_exporter(self) -> SpanExporter:
+        if self._pid != os.getpid():
+            self._exporter = self._make()
+            self._pid = os.getpid()
+        return self._exporter
+
+
+class Delivery(SpanProcessor):
+    """The SDK's batch processor, with deadlines that hold.
+
+    The SDK's own flush waits for its exporter as long as that takes, and its
+    shutdown for 30 s. In a forked child, whatever ends there is flushed as soon
+    as nothing is open any more: such a child usually leaves without notice.
+
+    Args:
+        exporter: Where batches go. Batch sizes are taken from the environment.
+        child_timeout_s: How many seconds a forked child waits for a flush.
+    """
+
+    def __init__(self, exporter: CountingExporter, child_timeout_s: float) -> None:
+        self.exporter = exporter
+        self._batches = BatchSpanProcessor(exporter)
+        self._courier = Courier("tilelang-otel-delivery")
+        self._child_timeout_s = child_timeout_s
+        self._is_closed = False
+        self._is_child = False
+        self._reset()
+        if hasattr(os, "register_at_fork"):
+            forked = weakref.WeakMethod(self._forked)
+            os.register_at_fork(after_in_child=lambda: (method := forked()) and method())
+
+    def _reset(self) -> None:
+        self._lock = threading.Lock()
+        self._ended = 0
+        self._open = 0
+
+    def _forked(self) -> None:
+        self._reset()
+        self.exporter.delivered = self.exporter.failed = 0
+        self._is_child = True
+
+    @property
+    def progress(self) -> int:
+        """How many spans arrived."""
+        return self.exporter.delivered
+
+    def loss(self) -> str | None:
+        """Return what did not arrive, in words; None if everything did."""
+        lost = self._ended - self.exporter.delivered
+        if lost <= 0:
+            return None
+        spans = "1 span" if lost == 1 else f"{lost} spans"
+        return f"{spans} could not be delivered to {self.exporter.target}: {self.exporter.reason}"
+
+    def on_start(self, span: Span, parent_context: Context | None = None) -> None:
+        """Count open spans, in a forked child."""
+        if self._is_child:
+            with self._lock:
+                self._open += 1
+
+    def on_end(self, span: ReadableSpan) -> None:
+        """Queue a span; in a forked child flush when it was the last one open."""
+        if self._is_closed:
+            return
+        is_last = False
+        with self._lock:
+            if span.context is not None and span.context.trace_flags.sampled:
+                self._ended += 1
+            if self._is_child:
+                self._open -= 1
+                is_last = self._open <= 0
+        self._batches.on_end(span)
+        if is_last and not self.force_flush(int(self._child_timeout_s * 1000)):
+            # Once is enough: from now on the child does not wait any more.
+            self._is_child = False
+
+    def start_flush(self) -> Errand:
+        """Begin to export what has ended, and return at once."""
+        return self._courier.send(self._batches.force_flush)
+
+    def start_close(self) -> Errand:
+        """Take no more spans, begin to export what is there, and return at once."""
+        self._is_closed = True
+        self.exporter.is_quiet = True
+        return self._courier.send(self._close)
+
+    def _close(self) -> None:
+        self._batches.force_flush()
+        self._batches.shutdown()
+
+    def force_flush(self, timeout_millis: int | None = None) -> bool:
+        """Export what has ended.
+
+        Args:
+            timeout_millis: How many milliseconds to wait; None means 30 s.
+
+        Returns:
+            Whether all of it arrived in time.
+        """
+        failed = self.exporter.failed
+        timeout_s = _NO_LIMIT_S if timeout_millis is None else timeout_millis / 1000
+        return self.start_flush().wait(timeout_s) and self.exporter.failed == failed
+
+    def shutdown(self) -> None:
+        """Export what has ended, wait up to 30 s for it, and take nothing more."""
+        if not self._is_closed:
+            self.start_close().wait(_NO_LIMIT_S)

@@ -1,0 +1,132 @@
+"""Leaving the process: what is still to be delivered, and how long that may take.
+
+Owns the one ``atexit`` handler of this package and its deadlines. What is being
+delivered, and how, is up to what was added to it.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import time
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from tilelang_otel._courier import Courier, Errand
+
+__all__ = ["PATIENCE", "ExitHandler", "Leaving", "ShutDown"]
+
+_logger = logging.getLogger(__name__)
+
+PATIENCE: Final = 6
+"""How many exit timeouts a receiver gets that goes on accepting."""
+
+_POLL_S: Final = 0.02
+
+
+class Leaving(Protocol):
+    """Something that has to be finished before the process ends."""
+
+    @property
+    def progress(self) -> int:
+        """A number that changes whenever something got through."""
+        ...
+
+    def start_close(self) -> Errand:
+        """Begin to finish, and return at once."""
+        ...
+
+    def loss(self) -> str | None:
+        """Return what did not get through, in words; None if nothing is known to be lost."""
+        ...
+
+
+class ShutDown:
+    """Something of the SDK that is shut down as a whole.
+
+    Args:
+        shutdown: Does it; may take long, and is called in another thread.
+        what: What it is, for a message.
+    """
+
+    progress = 0
+
+    def __init__(self, shutdown: Callable[[], object], what: str) -> None:
+        self._shutdown = shutdown
+        self._what = what
+        self._courier = Courier("tilelang-otel-shutdown")
+        self._errand: Errand | None = None
+
+    def start_close(self) -> Errand:
+        """Begin to shut it down, and return at once."""
+        # Whatever its exporters say about it would come once for every batch.
+        for name in ("opentelemetry.exporter", "opentelemetry.sdk"):
+            logging.getLogger(name).setLevel(logging.CRITICAL + 1)
+        self._errand = self._courier.send(self._shutdown)
+        return self._errand
+
+    def loss(self) -> str | None:
+        """Return a sentence if it did not finish."""
+        if self._errand is not None and self._errand.wait(0) and self._errand.error is None:
+            return None
+        return f"{self._what} could not all be delivered: no answer in time"
+
+
+class _Wait:
+    """One thing that is waited for."""
+
+    def __init__(self, leaving: Leaving, timeout_s: float) -> None:
+        self.leaving = leaving
+        self._timeout_s = timeout_s
+        self._errand = leaving.start_close()
+        self._progress = leaving.progress
+        self.deadline_s = time.monotonic() + timeout_s
+        self._limit_s = time.monotonic() + timeout_s * PATIENCE
+
+    def is_over(self) -> bool:
+        """Return whether it is done, or not worth waiting for any longer."""
+        if self._errand.wait(0):
+            return True
+        now_s = time.monotonic()
+        if self.leaving.progress != self._progress:
+            self._progress = self.leaving.progress
+            self.deadline_s = min(now_s + self._timeout_s, self._limit_s)
+        return now_s >= self.deadline_s
+
+    def wait(self) -> None:
+        """Wait a little."""
+        self._errand.wait(min(self.deadline_s - time.monotonic(), _POLL_S))
+
+
+class ExitHandler:
+    """Finishes what was added to it when the process exits, within a bound.
+
+    Whatever accepts nothing for ``timeout_s`` seconds is given up; what goes on
+    accepting gets :data:`PATIENCE` times as long. A second Ctrl-C ends it at once.
+
+    Args:
+        timeout_s: Seconds without progress.
+    """
+
+    def __init__(self, timeout_s: float) -> None:
+        self._timeout_s = timeout_s
+        self._leaving: list[Leaving] = []
+        atexit.register(self.run)
+
+    def add(self, leaving: Leaving) -> None:
+        """Finish this too."""
+        self._leaving.append(leaving)
+
+    def run(self) -> None:
+        """Finish everything. Never raises; says in one line what was lost."""
+        leaving, self._leaving = self._leaving, []
+        try:
+            waits = [_Wait(item, self._timeout_s) for item in leaving]
+            while waits := [wait for wait in waits if not wait.is_over()]:
+                waits[0].wait()
+        except KeyboardInterrupt:
+            # The program is over, and its user has no more time for us.
+            pass
+        losses = [loss for item in leaving if (loss := item.loss())]
+        if losses:
+            _logger.warning("tilelang-otel: %s", "; ".join(losses))

@@ -1,0 +1,159 @@
+"""Why an export failed: what exporters say, and what that means for the user.
+
+Owns listening to the exporters' loggers, which say more than their results and
+say it again for every batch, and the table of what is usually wrong. Who is
+told, and how often, is up to the callers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import re
+import threading
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+__all__ = ["Explanation", "explain", "listening"]
+
+_LOGGER: Final = "opentelemetry.exporter"
+_KEPT: Final = 8
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What is wrong, and what helps."""
+
+    what: str
+    advice: str
+
+
+# The first that fits counts. Patterns are for what gRPC, requests and urllib3 say.
+_KNOWN: Final[Sequence[tuple[str, Explanation]]] = (
+    (
+        r"UNAUTHENTICATED|\b401\b",
+        Explanation(
+            "it wants other credentials (401)",
+            "set OTEL_EXPORTER_OTLP_HEADERS to what it asks for, e.g. authorization=Bearer%20…",
+        ),
+    ),
+    (
+        r"PERMISSION_DENIED|\b403\b",
+        Explanation("it refuses these credentials (403)", "check the headers and the account"),
+    ),
+    (
+        r"UNIMPLEMENTED|\b404\b|\b405\b",
+        Explanation(
+            "nothing there takes OTLP traces (404)",
+            "check the endpoint's path and port: 4317 is gRPC, 4318 is HTTP with /v1/traces",
+        ),
+    ),
+    (
+        r"RESOURCE_EXHAUSTED|\b413\b|larger than max",
+        Explanation(
+            "it takes no more, or none that large",
+            "lower OTEL_BSP_MAX_EXPORT_BATCH_SIZE or raise the receiver's limits",
+        ),
+    ),
+    (
+        r"CERTIFICATE|[Cc]ertificate|SSL|ssl_|TLS|[Hh]andshake",
+        Explanation(
+            "TLS failed",
+            "use http:// if it speaks plain text, else set OTEL_EXPORTER_OTLP_CERTIFICATE",
+        ),
+    ),
+    (
+        r"HTTP/0\.9|BadStatusLine|RemoteDisconnected|Trying to connect an http1"
+        r"|[Cc]onnection aborted|Connection reset|[Ss]ocket closed|GOAWAY|protocol error",
+        Explanation(
+            "it does not speak this protocol",
+            "set OTEL_EXPORTER_OTLP_PROTOCOL to what it speaks: grpc or http/protobuf",
+        ),
+    ),
+    (
+        r"[Nn]ame or service not known|[Nn]ame resolution|NameResolution|getaddrinfo"
+        r"|DNS|Domain name not found|[Nn]o address associated",
+        Explanation("there is no such host", "check the host in the endpoint"),
+    ),
+    (
+        r"refused",
+        Explanation("connection refused", "start a receiver there, or correct the endpoint"),
+    ),
+    (
+        r"DEADLINE_EXCEEDED|[Tt]imed out|Timeout|timeout",
+        Explanation(
+            "no answer in time",
+            "check that it is up and speaks this protocol; OTEL_EXPORTER_OTLP_TIMEOUT (in "
+            "seconds) gives it longer",
+        ),
+    ),
+    (
+        r"UNAVAILABLE|\b50[234]\b|Service Unavailable|Bad Gateway",
+        Explanation("it is not available (503)", "look into the receiver's own log"),
+    ),
+)
+
+_OTHER: Final = Explanation("", "look into the receiver's own log")
+
+
+def explain(said: Sequence[str]) -> Explanation:
+    """Return what exporters' messages mean.
+
+    Args:
+        said: What was logged or raised, in order, with nothing secret in it.
+    """
+    for message in reversed(said):
+        for pattern, explanation in _KNOWN:
+            # "due to timeout, max retries or shutdown" is said of everything.
+            if re.search(pattern, message.replace("due to timeout", "")):
+                return explanation
+    what = said[-1][:160] if said else "the exporter does not say why"
+    return Explanation(what, _OTHER.advice)
+
+
+class _Listener(logging.Handler):
+    """Takes what exporters log in a thread that listens, and passes on the rest."""
+
+    def __init__(self, logger: logging.Logger) -> None:
+        super().__init__()
+        self._logger = logger
+        self.thread = threading.local()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        said: list[str] | None = getattr(self.thread, "said", None)
+        if said is not None:
+            said.append(record.getMessage())
+            del said[:-_KEPT]
+        # Who debugs the exporters wants to see everything where it happens.
+        if said is None or self._logger.isEnabledFor(logging.DEBUG):
+            parent = self._logger.parent
+            if parent is not None:
+                parent.callHandlers(record)
+
+
+_listener: _Listener | None = None
+_lock = threading.Lock()
+
+
+@contextlib.contextmanager
+def listening(said: list[str]) -> Generator[list[str], None, None]:
+    """Collect what exporters log in this thread, instead of showing it.
+
+    Args:
+        said: Where messages are appended; they may hold secrets. Only the last
+            few are kept.
+    """
+    global _listener
+    with _lock:
+        if _listener is None:
+            logger = logging.getLogger(_LOGGER)
+            _listener = _Listener(logger)
+            logger.addHandler(_listener)
+            logger.propagate = False
+    before = getattr(_listener.thread, "said", None)
+    _listener.thread.said = said
+    try:
+        yield said
+    finally:
+        _listener.thread.said = before
