@@ -62,13 +62,17 @@ class Courier:
         self._errands.put(errand)
         return errand
 
+    def close(self) -> None:
+        """Let the thread end once everything that was sent is done."""
+        self._errands.put(None)
+
     def _start(self) -> None:
         # What was queued before a fork is the parent's to do.
-        self._errands: queue.SimpleQueue[Errand] = queue.SimpleQueue()
+        self._errands: queue.SimpleQueue[Errand | None] = queue.SimpleQueue()
         thread = threading.Thread(target=_run, args=(self._errands,), name=self._name, daemon=True)
         thread.start()
 
 
-def _run(errands: queue.SimpleQueue[Errand]) -> None:
-    while True:
-        errands.get().run()
+def _run(errands: queue.SimpleQueue[Errand | None]) -> None:
+    while errand := errands.get():
+        errand.run()

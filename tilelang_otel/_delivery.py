@@ -171,7 +171,9 @@ class Delivery(SpanProcessor):
         """Take no more spans, begin to export what is there, and return at once."""
         self._is_closed = True
         self.exporter.is_quiet = True
-        return self._courier.send(self._close)
+        errand = self._courier.send(self._close)
+        self._courier.close()
+        return errand
 
     def _close(self) -> None:
         self._batches.force_flush()
@@ -186,6 +188,8 @@ class Delivery(SpanProcessor):
         Returns:
             Whether all of it arrived in time.
         """
+        if self._is_closed:
+            return False
         failed = self.exporter.failed
         timeout_s = _NO_LIMIT_S if timeout_millis is None else timeout_millis / 1000
         return self.start_flush().wait(timeout_s) and self.exporter.failed == failed

@@ -63,6 +63,7 @@ class ShutDown:
         for name in ("opentelemetry.exporter", "opentelemetry.sdk"):
             logging.getLogger(name).setLevel(logging.CRITICAL + 1)
         self._errand = self._courier.send(self._shutdown)
+        self._courier.close()
         return self._errand
 
     def loss(self) -> str | None:

@@ -28,7 +28,6 @@ __all__ = ["configure", "flush"]
 _lock = threading.Lock()
 _deliveries: list[Delivery] = []
 _provider: trace.TracerProvider | None = None
-_courier: Courier | None = None
 
 
 def configure(
@@ -109,7 +108,12 @@ def flush(timeout_s: float | None = None) -> bool:
     force_flush = getattr(provider, "force_flush", None)
     if force_flush is None:
         return True
-    errand = _shared_courier().send(lambda: force_flush(int(timeout_s * 1000)))
+    try:
+        courier = Courier("tilelang-otel-flush")
+    except RuntimeError:  # the process exits, and this Python starts no thread any more
+        return force_flush(int(timeout_s * 1000)) is not False
+    errand = courier.send(lambda: force_flush(int(timeout_s * 1000)))
+    courier.close()
     return errand.wait(timeout_s) and errand.error is None and errand.result is not False
 
 
@@ -186,11 +190,3 @@ def _configure_from_file(environment: OtelEnvironment, timeout_s: float) -> bool
         atexit.unregister(shutdown)
         ExitHandler(timeout_s).add(ShutDown(shutdown, "traces"))
     return True
-
-
-def _shared_courier() -> Courier:
-    global _courier
-    with _lock:
-        if _courier is None:
-            _courier = Courier("tilelang-otel-flush")
-        return _courier
