@@ -68,6 +68,9 @@ class _Own(threading.local):
     """What one instrument has entered on this thread."""
 
     top: _Entry | None = None
+    by_hand: _Entry | None = None
+    """For callbacks outside of every context. The instrument alone holds it: nobody
+    says when the last of them has come."""
 
 
 class PassCallbacks:
@@ -269,12 +272,11 @@ class PassCallbacks:
 
     def pending_events(self) -> tuple[PassEvent, ...]:
         """Return the open emitted passes of this thread, outermost first."""
+        entries = [entry for entry in _thread.entries if entry.owner is self]
+        if self._own.by_hand is not None:
+            entries.insert(0, self._own.by_hand)
         return tuple(
-            _event(frame)
-            for entry in _thread.entries
-            if entry.owner is self
-            for frame in entry.stack.open
-            if frame.is_emitted
+            _event(frame) for entry in entries for frame in entry.stack.open if frame.is_emitted
         )
 
     def drop_dead(self, entry: _Entry, caller: FrameType, error: BaseException) -> None:
@@ -300,14 +302,21 @@ class PassCallbacks:
 
     def _push(self, by_hand: bool) -> _Entry:
         entry = _Entry(self, by_hand)
-        _thread.entries.append(entry)
+        if by_hand:
+            self._own.by_hand = entry
+        else:
+            _thread.entries.append(entry)
         self._own.top = entry
         return entry
 
     def _remove(self, entry: _Entry) -> None:
         entries = _thread.entries
-        entries.remove(entry)
-        self._own.top = next((e for e in reversed(entries) if e.owner is self), None)
+        if entry.by_hand:
+            self._own.by_hand = None
+        else:
+            entries.remove(entry)
+        outer = (e for e in reversed(entries) if e.owner is self)
+        self._own.top = next(outer, self._own.by_hand)
 
     def _mismatch(self, entry: _Entry, actual: str, expected: str | None) -> None:
         if entry.log is None:
@@ -341,12 +350,12 @@ def _event_if_emitted(frame: Frame) -> PassEvent | None:
 
 def active_callbacks() -> tuple[PassCallbacks, ...]:
     """Return what is entered on this thread, outermost first."""
-    return tuple(entry.owner for entry in _thread.entries if not entry.by_hand)
+    return tuple(entry.owner for entry in _thread.entries)
 
 
 def is_context_entered() -> bool:
     """Tell whether an instrument of ours is in a context that this thread has entered."""
-    return any(not entry.by_hand for entry in _thread.entries)
+    return bool(_thread.entries)
 
 
 def drop_dead_frames(caller: FrameType, error: BaseException) -> None:
@@ -382,6 +391,7 @@ def _forget_the_parents() -> None:
     # Passes that a forked child comes back from were the parent's to record.
     for entry in _thread.entries:
         entry.is_muted = True
+        entry.stack.drain()
 
 
 os.register_at_fork(after_in_child=_forget_the_parents)
