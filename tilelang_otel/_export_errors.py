@@ -67,7 +67,7 @@ _KNOWN: Final[Sequence[tuple[str, Explanation]]] = (
         r"HTTP/0\.9|BadStatusLine|RemoteDisconnected|Trying to connect an http1"
         r"|[Cc]onnection aborted|Connection reset|[Ss]ocket closed|GOAWAY|protocol error",
         Explanation(
-            "it does not speak this protocol",
+            "the connection broke, as when it speaks another protocol",
             "set OTEL_EXPORTER_OTLP_PROTOCOL to what it speaks: grpc or http/protobuf",
         ),
     ),
