@@ -43,12 +43,13 @@ def emit(
         span = record.span
         if span is None:
             parent = record.parent
-            record.name = clean_name(record.name)
+            # Reading a name takes a call: once is enough.
+            name = clean_name(record.name)
             span = start_span(
-                record.name,
+                name,
                 context if parent is None else context_below(parent, context),
                 _CLIENT if record.is_client else _INTERNAL,
-                _attributes(record),
+                _attributes(record, name),
                 None,
                 record.start_ns + wall_offset_ns,
                 False,
@@ -76,7 +77,8 @@ def _end_failed(span: Span, failure: Failure, end_time_ns: int) -> None:
     """
     try:
         if failure.origin:
-            span.set_status(Status(StatusCode.ERROR, f"failed in {failure.origin}"))
+            description = f"failed in {clean_name(failure.origin)}"
+            span.set_status(Status(StatusCode.ERROR, description))
         else:
             span.set_status(Status(StatusCode.ERROR, failure.message or _unseen(failure)))
             if failure.type != semconv.ERROR_TYPE_OTHER:
@@ -113,11 +115,11 @@ def context_below(parent: Record, fallback: Context | None) -> Context | None:
     return context
 
 
-def _attributes(record: Record) -> dict[str, Any] | None:
+def _attributes(record: Record, name: str) -> dict[str, Any] | None:
     if not isinstance(record, Frame):
         return record.attributes
     attributes: dict[str, Any] = {
-        semconv.TVM_PASS_NAME: record.name,
+        semconv.TVM_PASS_NAME: name,
         semconv.TVM_PASS_SEQUENCE: record.sequence,
         semconv.TVM_PASS_DEPTH: record.depth,
     }
@@ -128,22 +130,26 @@ def _attributes(record: Record) -> dict[str, Any] | None:
     if record.attributes is not None:
         attributes.update(record.attributes)
     if record.end_ns:
-        attributes.update(_end_attributes(record))
+        _add_end(record, attributes)
     return attributes
 
 
-def _end_attributes(frame: Frame) -> dict[str, Any]:
+def _add_end(frame: Frame, attributes: dict[str, Any]) -> None:
+    """Add what only the end of a pass could tell."""
     if frame.failure is None:
         own_ns = frame.end_ns - frame.start_ns - frame.children_ns
-        return {semconv.TVM_PASS_SELF_DURATION: max(own_ns, 0) / 1e9}
+        attributes[semconv.TVM_PASS_SELF_DURATION] = own_ns / 1e9 if own_ns > 0 else 0.0
+        return
+    attributes[semconv.TVM_PASS_INCOMPLETE] = True
     if frame.end_estimated:
-        return {semconv.TVM_PASS_INCOMPLETE: True, semconv.TVM_PASS_END_ESTIMATED: True}
-    return {semconv.TVM_PASS_INCOMPLETE: True}
+        attributes[semconv.TVM_PASS_END_ESTIMATED] = True
 
 
 def _complete(record: Record, span: Span) -> None:
     """Add what was not known when an open record's span was started."""
     if isinstance(record, Frame):
-        span.set_attributes(_end_attributes(record))
+        attributes: dict[str, Any] = {}
+        _add_end(record, attributes)
+        span.set_attributes(attributes)
     elif record.attributes:
         span.set_attributes(record.attributes)
