@@ -14,11 +14,12 @@ import math
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 from tilelang_otel import environment_variables as names
 
-__all__ = ["Settings", "read_settings", "warn_once"]
+__all__ = ["Settings", "cache_directory", "read_settings", "warn_once"]
 
 _logger = logging.getLogger(__name__)
 
@@ -122,6 +123,12 @@ _SOURCES: Final[Mapping[str, _Source]] = {
         names.OTEL_PYTHON_TILELANG_EXIT_TIMEOUT, _seconds, "a number of seconds above 0"
     ),
 }
+
+
+def cache_directory() -> Path:
+    """Return the folder in which this package may keep what it can do without."""
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    return Path(base) / "tilelang-otel"
 
 
 def warn_once(key: str, message: str) -> None:

@@ -62,8 +62,8 @@ class Record:
     failure: Failure | None = None
     end_estimated: bool = False
     """Nobody saw the end: ``end_ns`` is the last thing known to have happened."""
-    is_compile: bool = False
-    """It is a whole compile: entry points that call each other share it."""
+    scope_kind: str = ""
+    """Entry points of one kind that call each other share it; empty: nobody does."""
     is_client: bool = False
     """The work was done by a child process."""
     attributes: dict[str, Any] | None = None

@@ -12,6 +12,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Any
 
@@ -21,7 +22,7 @@ from opentelemetry.trace import Tracer, TracerProvider
 
 from tilelang_otel import semconv
 from tilelang_otel._config import Settings, read_settings
-from tilelang_otel._frames import Record
+from tilelang_otel._frames import Failure, Record
 from tilelang_otel._guard import guard
 from tilelang_otel._recording import Clock, Recording
 from tilelang_otel._scrub import clean_name
@@ -60,6 +61,9 @@ class Recorder:
             each compile.
         settings: The options in force; None reads them from the environment.
         clock: Where times come from; None means the system's clocks.
+
+    Attributes:
+        cover: Set by who can see to it that the passes in a compile are seen.
     """
 
     def __init__(
@@ -73,6 +77,7 @@ class Recorder:
         self._clock = clock or Clock(time.time_ns, time.perf_counter_ns)
         self._wants = _pass_filter(self.settings)
         self._cached: tuple[TracerProvider, Tracer] | None = None
+        self.cover: Callable[[CompileScope], AbstractContextManager[None]] | None = None
 
     def current(self) -> Recording | None:
         """Return this thread's recording for this tracer provider."""
@@ -103,7 +108,7 @@ class Recorder:
         recording.scopes += 1
         return recording
 
-    def leave(self, recording: Recording, error: BaseException | None = None) -> None:
+    def leave(self, recording: Recording, error: BaseException | Failure | None = None) -> None:
         """Leave a scope of a recording; the outermost one emits everything.
 
         Args:
@@ -117,14 +122,17 @@ class Recorder:
         with guard:
             recording.finish(error)
 
-    def compile_scope(self, describe: Describe, fans_out: bool = False) -> CompileScope:
+    def compile_scope(
+        self, describe: Describe, kind: str = semconv.SPAN_COMPILE, fans_out: bool = False
+    ) -> CompileScope:
         """Return a context manager for a whole compile.
 
         Args:
             describe: Gives the span's name and attributes.
+            kind: Entry points of the same kind that call each other share a span.
             fans_out: Whether other threads work for it.
         """
-        return CompileScope(self, describe, fans_out)
+        return CompileScope(self, describe, kind, fans_out)
 
     def work(self, describe: Describe, is_client: bool = False) -> Work:
         """Return a context manager for a named piece of work within a compile.
@@ -135,6 +143,10 @@ class Recorder:
             is_client: Whether a child process does the work.
         """
         return Work(self.current(), describe, is_client)
+
+    def age_s(self, record: Record) -> float:
+        """Return how many seconds ago an open record was started."""
+        return (self._clock.monotonic_ns() - record.start_ns) / 1e9
 
     def _tracer(self) -> Tracer:
         provider = self.tracer_provider or trace.get_tracer_provider()
@@ -158,6 +170,7 @@ class Work:
         self._recording = None if recording is None or recording.is_muted else recording
         self._describe = describe
         self._is_client = is_client
+        self._failure: BaseException | None = None
 
     def __enter__(self) -> Work:
         recording = self._recording
@@ -177,9 +190,25 @@ class Work:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        self.end(error or self._failure)
+
+    def end(self, error: BaseException | Failure | None) -> None:
+        """End the work.
+
+        Args:
+            error: Why it failed; None if it did not.
+        """
         if self._recording is not None and self.record is not None:
             with guard:
                 self._recording.close(self.record, error)
+
+    def fail(self, error: BaseException) -> None:
+        """Mark the work as failed, although no exception leaves it.
+
+        Args:
+            error: What to report.
+        """
+        self._failure = error
 
     def set_attribute(self, name: str, value: Any) -> None:
         """Add an attribute, which only the end of the work could tell."""
@@ -202,30 +231,27 @@ class CompileScope:
         is_outermost: Whether this scope began the compile.
     """
 
-    def __init__(self, recorder: Recorder, describe: Describe, fans_out: bool) -> None:
+    def __init__(self, recorder: Recorder, describe: Describe, kind: str, fans_out: bool) -> None:
         self.record: Record | None = None
         self.is_muted = True
         self.is_outermost = False
         self._recorder = recorder
         self._describe = describe
+        self._kind = kind
         self._fans_out = fans_out
+        self._outcome: tuple[BaseException | Failure | None] | None = None
         self._recording: Recording | None = None
         self._work: Work | None = None
         self._token: Any = None
+        self._cover: AbstractContextManager[None] | None = None
 
     def __enter__(self) -> CompileScope:
         with guard:
-            running = self._recorder.current()
-            if running is None:
-                self._begin()
-            elif running.is_muted:
-                return self
-            elif running.current is not None and running.current.is_compile:
-                self.is_muted = False
-                self.record = running.current
-                self._add(*self._describe())
-            else:
-                self._join(running)
+            self._enter()
+            if self._recorder.cover is not None:
+                cover = self._recorder.cover(self)
+                cover.__enter__()
+                self._cover = cover
         return self
 
     def __exit__(
@@ -234,19 +260,53 @@ class CompileScope:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        replacement: BaseException | None = None
+        if self._cover is not None:
+            try:
+                self._cover.__exit__(kind, error, trace)
+            except KeyboardInterrupt as interrupt:
+                replacement = interrupt
+        outcome = self._outcome[0] if self._outcome is not None else replacement or error
         if self._work is not None:
-            self._work.__exit__(kind, error, trace)
+            self._work.end(outcome)
         if self._token is not None:
             with guard:
                 otel_context.detach(self._token)
         if self._recording is not None:
-            self._recorder.leave(self._recording, error)
+            self._recorder.leave(self._recording, outcome)
+        if replacement is not None:
+            raise replacement from None
+
+    def set_outcome(self, error: BaseException | Failure | None) -> None:
+        """Decide how the scope ends, whatever leaves it.
+
+        Args:
+            error: What to report; None for a success.
+        """
+        self._outcome = (error,)
 
     def set_attribute(self, name: str, value: Any) -> None:
         """Add an attribute, which only the compile itself could tell."""
         with guard:
             if self.record is not None:
                 self.record.set_attribute(name, value)
+
+    def age_s(self) -> float | None:
+        """Return how many seconds the compile has taken so far; None if not recorded."""
+        return None if self.record is None else self._recorder.age_s(self.record)
+
+    def _enter(self) -> None:
+        running = self._recorder.current()
+        if running is None:
+            self._begin()
+        elif running.is_muted:
+            return
+        elif running.current is not None and running.current.scope_kind == self._kind:
+            self.is_muted = False
+            self.record = running.current
+            self._add(*self._describe())
+        else:
+            self._join(running)
 
     def _begin(self) -> None:
         name, attributes = self._describe()
@@ -255,7 +315,7 @@ class CompileScope:
         self.is_muted = recording.is_muted
         self.record = recording.root
         if recording.root is not None:
-            recording.root.is_compile = True
+            recording.root.scope_kind = self._kind
             recording.root.attributes = attributes
             self._token = otel_context.attach(recording.root.span_context)
 
@@ -265,7 +325,7 @@ class CompileScope:
         self._work = Work(running, self._describe, is_client=False)
         record = self.record = self._work.__enter__().record
         if record is not None:
-            record.is_compile = True
+            record.scope_kind = self._kind
             if self._fans_out:
                 # Other threads need a span to put theirs below.
                 self._token = otel_context.attach(running.start_early(record))

@@ -184,18 +184,23 @@ class Recording(FrameLog):
         else:
             self.fail([record], error, end_ns)
 
-    def fail(self, records: list[Record], error: BaseException | None, end_ns: int | None) -> None:
+    def fail(
+        self,
+        records: list[Record],
+        error: BaseException | Failure | None,
+        end_ns: int | None,
+    ) -> None:
         """Finish records that an exception has ended.
 
         Args:
             records: Each inside the one before it; may be empty.
-            error: The exception, if known.
+            error: The exception, if known, or what is to be said of it.
             end_ns: When it was seen; None when it happened at some time before now.
         """
         if not records:
             return
-        failure = describe_failure(error)
-        origin = self._origin(records[-1], failure)
+        failure = error if isinstance(error, Failure) else describe_failure(error)
+        origin = failure.origin or self._origin(records[-1], failure)
         for record in reversed(records):
             record.failure = (
                 Failure(failure.type, failure.message, origin=origin) if origin else failure
@@ -233,7 +238,7 @@ class Recording(FrameLog):
 
     # -- emission -------------------------------------------------------------------
 
-    def finish(self, error: BaseException | None) -> None:
+    def finish(self, error: BaseException | Failure | None) -> None:
         """Emit everything, and end the root.
 
         Args:

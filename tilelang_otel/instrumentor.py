@@ -6,19 +6,19 @@ up to the adapters.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any, Protocol
 
 import wrapt
 from opentelemetry import trace
-from opentelemetry.instrumentation.instrumentor import BaseInstrumentor  # pyright: ignore
+from opentelemetry.instrumentation.instrumentor import BaseInstrumentor
 from opentelemetry.trace import TracerProvider
 
 from tilelang_otel._config import read_settings
 from tilelang_otel._guard import guard
 from tilelang_otel._recorder import Recorder
 
-__all__ = ["TVMInstrumentor", "instrument", "uninstrument"]
+__all__ = ["TVMInstrumentor", "TileLangInstrumentor", "instrument", "uninstrument"]
 
 _OPTIONS = (
     "capture_nested",
@@ -35,6 +35,91 @@ class _Adapter(Protocol):
     def take_off(self) -> None: ...
 
 
+class _Layer:
+    """The adapters for one package, put on once it is imported, for all who need them.
+
+    TileLang compiles with TVM, so both instrumentors need TVM's adapters; passes
+    nest, so they may be put on only once.
+    """
+
+    def __init__(self, package: str, make: Callable[[Recorder], list[_Adapter]]) -> None:
+        self._package = package
+        self._make = make
+        self._users: list[object] = []
+        self._recorder: Recorder | None = None
+        self._adapters: list[_Adapter] = []
+
+    def acquire(self, user: object, recorder: Recorder) -> Recorder:
+        """Put the adapters on, now or when the package is imported. Never raises.
+
+        Returns:
+            Who records: that of whoever came first.
+        """
+        self._users.append(user)
+        if self._recorder is None:
+            self._recorder = recorder
+            with guard:
+                wrapt.register_post_import_hook(self._hook(recorder), self._package)
+        return self._recorder
+
+    def release(self, user: object) -> None:
+        """Take the adapters off, unless somebody else needs them. Never raises."""
+        self._users = [other for other in self._users if other is not user]
+        if self._users:
+            return
+        self._recorder = None
+        while self._adapters:
+            self._adapters.pop().take_off()
+
+    def _hook(self, recorder: Recorder) -> Callable[[Any], None]:
+        def hook(module: Any) -> None:
+            # A hook cannot be unregistered, so it may come from an earlier life.
+            if recorder is self._recorder and not self._adapters:
+                # The API loads its context when first used: not within a compile's span.
+                trace.get_current_span()
+                with guard:
+                    self._adapters = self._make(recorder)
+                for adapter in self._adapters:
+                    with guard:
+                        adapter.put_on()
+
+        return hook
+
+
+def _tvm_adapters(recorder: Recorder) -> list[_Adapter]:
+    from tilelang_otel._adapters.compilers import Compilers
+    from tilelang_otel._adapters.tvm_codegen import TVMCodegen
+    from tilelang_otel._adapters.tvm_compile import TVMCompile
+    from tilelang_otel._adapters.tvm_export import TVMExport
+    from tilelang_otel._adapters.tvm_passes import TVMPasses
+
+    return [
+        TVMPasses(recorder),
+        TVMCompile(recorder),
+        TVMCodegen(recorder),
+        TVMExport(recorder),
+        Compilers(recorder, "tvm"),
+    ]
+
+
+def _tilelang_adapters(recorder: Recorder) -> list[_Adapter]:
+    from tilelang_otel._adapters.compilers import Compilers
+    from tilelang_otel._adapters.tilelang_compile import TileLangCompile
+    from tilelang_otel._adapters.tilelang_many import TileLangMany
+    from tilelang_otel._adapters.tilelang_stages import TileLangStages
+
+    return [
+        TileLangCompile(recorder),
+        TileLangStages(recorder),
+        TileLangMany(recorder),
+        Compilers(recorder, "tilelang"),
+    ]
+
+
+_tvm = _Layer("tvm", _tvm_adapters)
+_tilelang = _Layer("tilelang", _tilelang_adapters)
+
+
 class TVMInstrumentor(BaseInstrumentor):
     """Traces every compile and every pass of TVM, once the program imports it.
 
@@ -44,46 +129,39 @@ class TVMInstrumentor(BaseInstrumentor):
     one warning.
     """
 
-    _adapters: list[_Adapter] | None = None
-    _recorder: Recorder | None = None
-
     def instrumentation_dependencies(self) -> Collection[str]:
         """Return nothing: TVM may be part of TileLang, without a distribution of its own."""
         return ()
 
     def _instrument(self, **kwargs: Any) -> None:
-        settings = read_settings(**{name: kwargs.get(name) for name in _OPTIONS})
-        with guard:
-            self._recorder = Recorder(kwargs.get("tracer_provider"), settings)
-            wrapt.register_post_import_hook(self._hook(self._recorder), "tvm")
+        _tvm.acquire(self, _recorder_of(kwargs))
 
     def _uninstrument(self, **kwargs: Any) -> None:
-        self._recorder = None
-        adapters, self._adapters = self._adapters, None
-        for adapter in reversed(adapters or []):
-            adapter.take_off()
+        _tvm.release(self)
 
-    def _hook(self, recorder: Recorder) -> Any:
-        def hook(module: Any) -> None:
-            # A hook cannot be unregistered, so it may belong to an earlier life.
-            if recorder is self._recorder and self._adapters is None:
-                self._put_on(recorder)
 
-        return hook
+class TileLangInstrumentor(BaseInstrumentor):
+    """Traces every kernel that TileLang compiles, once the program imports it.
 
-    def _put_on(self, recorder: Recorder) -> None:
-        from tilelang_otel._adapters.tvm_codegen import TVMCodegen
-        from tilelang_otel._adapters.tvm_compile import TVMCompile
-        from tilelang_otel._adapters.tvm_passes import TVMPasses
+    Takes what :class:`TVMInstrumentor` takes, and includes it: a kernel's passes are
+    TVM's.
+    """
 
-        # The API loads its context when it is first used: not within a compile's span.
-        trace.get_current_span()
-        passes = TVMPasses(recorder)
-        self._adapters = []
-        for adapter in (passes, TVMCompile(recorder, passes), TVMCodegen(recorder)):
-            with guard:
-                self._adapters.append(adapter)
-                adapter.put_on()
+    def instrumentation_dependencies(self) -> Collection[str]:
+        """Return nothing: TileLang may be a build of the user's own."""
+        return ()
+
+    def _instrument(self, **kwargs: Any) -> None:
+        _tilelang.acquire(self, _tvm.acquire(self, _recorder_of(kwargs)))
+
+    def _uninstrument(self, **kwargs: Any) -> None:
+        _tilelang.release(self)
+        _tvm.release(self)
+
+
+def _recorder_of(kwargs: dict[str, Any]) -> Recorder:
+    settings = read_settings(**{name: kwargs.get(name) for name in _OPTIONS})
+    return Recorder(kwargs.get("tracer_provider"), settings)
 
 
 def instrument(
@@ -96,9 +174,10 @@ def instrument(
     part_age_s: float | None = None,
     part_spans: int | None = None,
 ) -> None:
-    """Trace every compile from here on. Does nothing when that is already so.
+    """Trace every compile of TVM and TileLang from here on.
 
-    May be called before or after the compiler is imported, and imports none.
+    May be called before or after a compiler is imported, and imports none. Does
+    nothing for what is traced already.
 
     Args:
         tracer_provider: Where spans go; None means the global one, looked up at
@@ -122,13 +201,13 @@ def instrument(
         "part_spans": part_spans,
     }
     read_settings(**options)
-    instrumentor = TVMInstrumentor()
-    if not instrumentor.is_instrumented_by_opentelemetry:
-        instrumentor.instrument(tracer_provider=tracer_provider, **options)
+    for instrumentor in (TVMInstrumentor(), TileLangInstrumentor()):
+        if not instrumentor.is_instrumented_by_opentelemetry:
+            instrumentor.instrument(tracer_provider=tracer_provider, **options)
 
 
 def uninstrument() -> None:
     """Trace nothing from here on, and restore every function that was wrapped."""
-    instrumentor = TVMInstrumentor()
-    if instrumentor.is_instrumented_by_opentelemetry:
-        instrumentor.uninstrument()
+    for instrumentor in (TileLangInstrumentor(), TVMInstrumentor()):
+        if instrumentor.is_instrumented_by_opentelemetry:
+            instrumentor.uninstrument()

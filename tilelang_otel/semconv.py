@@ -21,17 +21,35 @@ __all__ = [
     "PROCESS_PID",
     "SCHEMA_URL",
     "SCOPE_NAME",
+    "SPAN_ADAPTER",
+    "SPAN_AUTOTUNE",
+    "SPAN_CACHE_KEY",
+    "SPAN_CACHE_LOAD",
+    "SPAN_CACHE_SAVE",
     "SPAN_CODEGEN",
     "SPAN_COMPILE",
+    "SPAN_DEVICE",
+    "SPAN_ELABORATE",
+    "SPAN_EXPORT",
+    "SPAN_HOST",
     "SPAN_LINK",
+    "SPAN_LOAD",
     "SPAN_LOWER",
+    "SPAN_NVRTC",
+    "SPAN_PAR_COMPILE",
     "SPAN_PASS_CONTEXT",
+    "TILELANG_BINARY_CACHE_RESULT",
     "TILELANG_BINARY_SIZE",
+    "TILELANG_CACHE_COMPILE_DURATION",
     "TILELANG_CACHE_KEY",
     "TILELANG_CACHE_RESULT",
     "TILELANG_CODEGEN_NAME",
+    "TILELANG_COMPILED_COUNT",
+    "TILELANG_CONFIG_INDEX",
     "TILELANG_EXECUTION_BACKEND",
+    "TILELANG_FAILED_COUNT",
     "TILELANG_KERNEL_NAME",
+    "TILELANG_KERNEL_SYMBOL",
     "TILELANG_STAGE",
     "TVM_PASS_DEPTH",
     "TVM_PASS_END_ESTIMATED",
@@ -59,6 +77,42 @@ SPAN_PASS_CONTEXT: Final = "PassContext"
 
 SPAN_LOWER: Final = "lower"
 """One pass context of a TileLang compile: a container, not work."""
+
+SPAN_HOST: Final = "host"
+"""The pass context of a grouped compile that makes host code: a container."""
+
+SPAN_DEVICE: Final = "device"
+"""The pass context of a grouped compile that makes device code: a container."""
+
+SPAN_ADAPTER: Final = "adapter"
+"""Making a compiled kernel callable from Python: a container."""
+
+SPAN_ELABORATE: Final = "elaborate"
+"""Running a TileLang program's Python to get its kernel."""
+
+SPAN_CACHE_KEY: Final = "cache key"
+"""Computing under which key TileLang's kernel cache knows a kernel."""
+
+SPAN_CACHE_LOAD: Final = "cache load"
+"""Looking for a kernel in the disk cache, and loading it if it is there."""
+
+SPAN_CACHE_SAVE: Final = "cache save"
+"""Writing a compiled kernel to the disk cache."""
+
+SPAN_EXPORT: Final = "export"
+"""Writing a module as a library, for which a host compiler may run: a container."""
+
+SPAN_LOAD: Final = "load"
+"""Loading a compiled library into the process."""
+
+SPAN_NVRTC: Final = "nvrtc"
+"""CUDA's compiler, running in the process itself."""
+
+SPAN_PAR_COMPILE: Final = "par_compile"
+"""Root of kernels compiled side by side: a container."""
+
+SPAN_AUTOTUNE: Final = "autotune"
+"""Root of a tuning run, followed by the kernel: a container."""
 
 SPAN_CODEGEN: Final = "codegen"
 """Code generation, followed by the kind of target."""
@@ -95,6 +149,18 @@ TILELANG_KERNEL_NAME: Final = "tilelang.kernel.name"
 """str; compile, lower and codegen spans, and passes over a module that names
 exactly one function."""
 
+TILELANG_KERNEL_SYMBOL: Final = "tilelang.kernel.symbol"
+"""str; kernels that TileLang compiles in a group. The name with its ``_gc_<n>``."""
+
+TILELANG_CONFIG_INDEX: Final = "tilelang.config.index"
+"""int; pass contexts of a grouped compile. Which of the autotuner's configurations."""
+
+TILELANG_COMPILED_COUNT: Final = "tilelang.compiled.count"
+"""int; ``par_compile`` and ``autotune``. How many kernels were got."""
+
+TILELANG_FAILED_COUNT: Final = "tilelang.failed.count"
+"""int; ``par_compile`` and ``autotune``. How many kernels failed to compile."""
+
 TILELANG_EXECUTION_BACKEND: Final = "tilelang.execution_backend"
 """str; TileLang compiles. How the kernel is called, e.g. ``tvm_ffi``."""
 
@@ -106,6 +172,13 @@ TILELANG_CACHE_RESULT: Final = "tilelang.cache.result"
 
 TILELANG_CACHE_KEY: Final = "tilelang.cache.key"
 """str; TileLang compiles that looked into a cache."""
+
+TILELANG_CACHE_COMPILE_DURATION: Final = "tilelang.cache.compile_duration"
+"""float, s; cache hits, when it is known how long the kernel once took to compile."""
+
+TILELANG_BINARY_CACHE_RESULT: Final = "tilelang.binary_cache.result"
+"""str; code generation that looked for a compiled device binary: ``hit``, which
+needs no device compiler, or ``miss``."""
 
 TILELANG_CODEGEN_NAME: Final = "tilelang.codegen.name"
 """str; codegen spans. The global function that generates the code, in full."""

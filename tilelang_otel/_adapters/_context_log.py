@@ -8,16 +8,35 @@ that runs outside of one.
 from __future__ import annotations
 
 import threading
-from typing import Any
+from typing import Any, NamedTuple
 
 from tilelang_otel import semconv
 from tilelang_otel._frames import ExceptionMark, Frame, FrameLog
 from tilelang_otel._guard import guard
-from tilelang_otel._recorder import Recorder
+from tilelang_otel._recorder import Recorder, Work
 from tilelang_otel._recording import Recording
 from tilelang_otel.events._model import PassEventObserver
 
-__all__ = ["ContextObserver"]
+__all__ = ["ContextObserver", "Stage", "announce"]
+
+
+class Stage(NamedTuple):
+    """What a pass context is made for, and how to show it."""
+
+    span_name: str
+    attributes: dict[str, Any]
+
+
+class _Announced(threading.local):
+    stage: Stage | None = None
+
+
+_announced = _Announced()
+
+
+def announce(stage: Stage) -> None:
+    """Tell what the next pass context is for that this thread enters."""
+    _announced.stage = stage
 
 
 class _ContextLog(FrameLog):
@@ -25,6 +44,7 @@ class _ContextLog(FrameLog):
 
     def __init__(self, recorder: Recorder) -> None:
         self.mark = ExceptionMark()
+        self._container: Work | None = None
         self._recorder = recorder
         self._own: Recording | None = None
         self._target: Recording | None = None
@@ -51,8 +71,16 @@ class _ContextLog(FrameLog):
         """Report an error of ours."""
         guard.report(error)
 
+    def enter(self, stage: Stage) -> None:
+        """Begin a span for the context itself, which says what it is for."""
+        self._container = self._recorder.work(lambda: stage)
+        self._container.__enter__()
+
     def leave(self) -> None:
         """Leave the context, and end what was begun for it."""
+        if self._container is not None:
+            error = self.mark.leaving()
+            self._container.__exit__(type(error) if error else None, error, None)
         if self._own is not None:
             self._recorder.leave(self._own, self.mark.leaving())
 
@@ -75,9 +103,13 @@ class ContextObserver(PassEventObserver):
 
     Args:
         recorder: Who records.
+
+    Attributes:
+        is_active: Whether contexts that are entered from now on are recorded.
     """
 
     def __init__(self, recorder: Recorder) -> None:
+        self.is_active = True
         self._recorder = recorder
         self._thread = _Thread()
 
@@ -90,8 +122,13 @@ class ContextObserver(PassEventObserver):
         with guard:
             log = _ContextLog(self._recorder)
             self._thread.logs.append(log)
+            stage, _announced.stage = _announced.stage, None
             running = self._recorder.current()
-            return False if running is not None and running.is_muted else log
+            if not self.is_active or (running is not None and running.is_muted):
+                return False
+            if stage is not None:
+                log.enter(stage)
+            return log
         return False
 
     def exit_pass_context(self) -> None:

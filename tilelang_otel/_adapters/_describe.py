@@ -5,6 +5,7 @@ Everything here is given whatever the caller passed, so nothing is assumed of it
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Mapping
 from typing import Any, cast
@@ -13,7 +14,10 @@ from tilelang_otel import semconv
 from tilelang_otel._guard import guard
 from tilelang_otel._scrub import attribute_value, clean_name
 
-__all__ = ["function_name", "target_attributes"]
+__all__ = ["function_name", "kernel_attributes", "target_attributes"]
+
+_GROUP_SUFFIX = re.compile(r"_gc_\d+$")
+"""What TileLang's grouped compiles put behind a kernel's name, to keep them apart."""
 
 
 def function_name(mod: Any) -> str | None:
@@ -38,6 +42,22 @@ def function_name(mod: Any) -> str | None:
             names = relax if len(relax) == 1 else [name for name in names if name == "main"]
         return clean_name(names[0]) if len(names) == 1 else None
     return None
+
+
+def kernel_attributes(func: Any) -> dict[str, Any]:
+    """Return what spans say about a kernel: its name, without a grouped compile's suffix.
+
+    Args:
+        func: A function, a module, or a kernel's name.
+    """
+    symbol = clean_name(func) if isinstance(func, str) else function_name(func)
+    if symbol is None:
+        return {}
+    name = _GROUP_SUFFIX.sub("", symbol) or symbol
+    attributes = {semconv.TILELANG_KERNEL_NAME: name}
+    if name != symbol:
+        attributes[semconv.TILELANG_KERNEL_SYMBOL] = symbol
+    return attributes
 
 
 def target_attributes(target: Any) -> dict[str, Any]:

@@ -13,7 +13,6 @@ from typing import Any
 from tilelang_otel import semconv
 from tilelang_otel._adapters._describe import function_name, target_attributes
 from tilelang_otel._adapters._patches import Patches
-from tilelang_otel._adapters.tvm_passes import TVMPasses
 from tilelang_otel._recorder import Recorder
 from tilelang_otel.events._model import move_stage, stage
 
@@ -25,12 +24,10 @@ class TVMCompile:
 
     Args:
         recorder: Who records.
-        passes: Sees to it that passes are seen.
     """
 
-    def __init__(self, recorder: Recorder, passes: TVMPasses) -> None:
+    def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
-        self._passes = passes
         self._patches = Patches()
 
     def put_on(self) -> None:
@@ -60,11 +57,7 @@ class TVMCompile:
                 attributes[semconv.TILELANG_KERNEL_NAME] = name
                 return f"{semconv.SPAN_COMPILE} {name}", attributes
 
-            with (
-                self._recorder.compile_scope(describe) as scope,
-                stage(stage_name),
-                self._passes.covered(scope),
-            ):
+            with self._recorder.compile_scope(describe), stage(stage_name):
                 return wrapped(*args, **kwargs)
 
         return entry

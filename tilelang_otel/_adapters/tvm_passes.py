@@ -51,9 +51,12 @@ class TVMPasses:
         self._patches.wrap(self._transform.PassContext, "__init__", self._construct)
         call = self._transform.Pass.__call__
         self._patches.put(self._transform.Pass, "__call__", self._watched(call))
+        self._recorder.cover = self.covered
 
     def take_off(self) -> None:
         """Restore everything; contexts that still hold the instrument record nothing."""
+        self._observer.is_active = False
+        self._recorder.cover = None
         self._patches.take_off()
 
     def _construct(

@@ -1,0 +1,160 @@
+"""What happens inside a TileLang compile: its pass contexts, code generation, adapters.
+
+TileLang tells a registered tool which stage a pass context is made for and
+when code is generated. Tools run unguarded inside the compile, so nothing of
+this one may raise but what the compile itself raises.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+from tilelang_otel import semconv
+from tilelang_otel._adapters._context_log import Stage, announce
+from tilelang_otel._adapters._describe import kernel_attributes, target_attributes
+from tilelang_otel._adapters._patches import Patches
+from tilelang_otel._adapters.tvm_export import name_executable
+from tilelang_otel._guard import guard
+from tilelang_otel._recorder import Recorder
+
+__all__ = ["TOOL_NAME", "OTelInstrumentationTool", "TileLangStages"]
+
+TOOL_NAME = "opentelemetry"
+"""Under which the tool is registered with TileLang."""
+
+_SPAN_NAMES = {
+    "jit-lower": semconv.SPAN_LOWER,
+    "grouped-lower": semconv.SPAN_LOWER,
+    "grouped-host": semconv.SPAN_HOST,
+    "grouped-device": semconv.SPAN_DEVICE,
+}
+
+_FIELD = re.compile(r"(\w+)=([^,\[\]]+)")
+
+
+class OTelInstrumentationTool:
+    """A ``PassInstrumentationTool`` of TileLang, by shape: it needs no base class.
+
+    Args:
+        recorder: Who records.
+        make_instrument: Makes an instrument for each pass context, where nothing
+            else sees to it that passes are seen; None where something does.
+    """
+
+    pass_instrument_priority = 0
+
+    def __init__(
+        self, recorder: Recorder, make_instrument: Callable[[], object] | None = None
+    ) -> None:
+        self._recorder = recorder
+        self._make_instrument = make_instrument
+
+    def create_pass_instrument(self) -> object | None:
+        """Announce the stage of the pass context that is about to be entered."""
+        with guard:
+            if self._make_instrument is not None:
+                return self._make_instrument()
+            session = sys.modules.get("tilelang.instrumentation.session")
+            metadata = session.current_pass_instrument_context() if session else None
+            if metadata:
+                announce(_stage_of(str(metadata)))
+        return None
+
+    def pipeline_scope(self, base_phase: str) -> AbstractContextManager[None]:
+        """Do nothing: TileLang sets the phase itself."""
+        return nullcontext()
+
+    def run_codegen(self, event: Any, next_call: Callable[[], Any]) -> Any:
+        """Record one call of a code generator, and return what it returns."""
+        with self._recorder.work(lambda: _codegen_of(event)):
+            return next_call()
+
+    def finish(self, error: BaseException | None) -> None:
+        """Do nothing: the compile's own scope sees how it ends."""
+
+
+class TileLangStages:
+    """Registers the tool, and wraps what makes adapters and loads libraries.
+
+    Args:
+        recorder: Who records.
+    """
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+        self._patches = Patches()
+        self._session: Any = None
+
+    def put_on(self) -> None:
+        """Register and wrap; raises on a TileLang that cannot be imported."""
+        importlib.import_module("tilelang")
+        kernel = getattr(sys.modules.get("tilelang.jit"), "JITKernel", None)
+        for name in ("_create_adapter_from_artifact", "_create_adapter_from_database"):
+            self._patches.wrap(kernel, name, self._adapt)
+        adapter = getattr(sys.modules.get("tilelang.jit.adapter"), "TVMFFIKernelAdapter", None)
+        self._patches.wrap(adapter, "_make_executable", self._make_executable)
+        self._patches.wrap("tvm.runtime", "load_module", self._load)
+        self._patches.wrap(self._library_generator(), "load_lib", self._load)
+        self._session = sys.modules.get("tilelang.instrumentation.session")
+        if self._session is not None:
+            # The tool outlives no session, so each gets its own.
+            self._session.register_pass_instrumentation_tool(
+                TOOL_NAME, lambda: OTelInstrumentationTool(self._recorder)
+            )
+
+    def take_off(self) -> None:
+        """Restore everything."""
+        self._patches.take_off()
+        if self._session is not None:
+            with guard:
+                self._session.unregister_pass_instrumentation_tool(TOOL_NAME)
+
+    def _library_generator(self) -> Any:
+        libgen = sys.modules.get("tilelang.jit.adapter.libgen")
+        return getattr(libgen, "LibraryGenerator", None)
+
+    def _adapt(self, wrapped: Callable[..., Any], instance: Any, args: Any, kwargs: Any) -> Any:
+        with self._recorder.work(lambda: (semconv.SPAN_ADAPTER, {})):
+            return wrapped(*args, **kwargs)
+
+    def _load(self, wrapped: Callable[..., Any], instance: Any, args: Any, kwargs: Any) -> Any:
+        with self._recorder.work(lambda: (semconv.SPAN_LOAD, {})):
+            return wrapped(*args, **kwargs)
+
+    def _make_executable(
+        self, wrapped: Callable[..., Any], instance: Any, args: Any, kwargs: Any
+    ) -> Any:
+        executable = wrapped(*args, **kwargs)
+        with guard:
+            name_executable(executable, kernel_attributes(getattr(instance, "ir_module", None)))
+        return executable
+
+
+def _stage_of(metadata: str) -> Stage:
+    """Read what TileLang says of a pass context: ``stage=jit-lower, kernel=…, backend=…``."""
+    fields = dict(_FIELD.findall(metadata))
+    stage = fields.get("stage", "").strip()
+    attributes: dict[str, Any] = {}
+    if stage:
+        attributes[semconv.TILELANG_STAGE] = stage
+    if fields.get("backend"):
+        attributes[semconv.TILELANG_EXECUTION_BACKEND] = fields["backend"].strip()
+    if fields.get("config", "").strip().isdigit():
+        attributes[semconv.TILELANG_CONFIG_INDEX] = int(fields["config"])
+    if fields.get("kernel"):
+        attributes.update(kernel_attributes(fields["kernel"].strip()))
+    return Stage(_SPAN_NAMES.get(stage, semconv.SPAN_LOWER), attributes)
+
+
+def _codegen_of(event: Any) -> tuple[str, dict[str, Any]]:
+    function = str(event.name)
+    attributes = kernel_attributes(event.mod)
+    attributes.update(target_attributes(event.target))
+    attributes[semconv.TILELANG_CODEGEN_NAME] = function
+    kind = function.rsplit(".", 1)[-1].removesuffix("_without_compile")
+    return f"{semconv.SPAN_CODEGEN} {kind}", attributes
