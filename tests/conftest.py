@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from opentelemetry import trace
 
+from tests.support.spans import SpanMemory
 from tilelang_otel import _config, _recorder
 from tilelang_otel._guard import guard
 from tilelang_otel.events import _callbacks
@@ -76,6 +77,12 @@ def opentelemetry_complaints() -> Iterator[list[str]]:
     yield handler.messages
     for logger in loggers:
         logger.removeHandler(handler)
+
+
+@pytest.fixture
+def memory() -> SpanMemory:
+    """Keep finished spans, of a provider that nobody else uses."""
+    return SpanMemory()
 
 
 @pytest.fixture(autouse=True)

@@ -41,7 +41,8 @@ class _Entered:
         self.stack = FrameStack()
         self.mark = ExceptionMark()
         self.survivor: str | None = None
-        """The pass that the last mismatched callback named."""
+        """The pass that a mismatched callback has just named, until the incomplete
+        passes that it brings to light are reported."""
 
 
 class _Thread(threading.local):
@@ -167,29 +168,42 @@ class OTelPassObserver(PassEventObserver):
             if entered is None:
                 return
             survivor, entered.survivor = entered.survivor, None
-            if survivor is not None:
-                # TileLang's instrument drains everything at a mismatch. What is
-                # still open here was not touched by it, and is still running.
+            if survivor is not None and error is not None and self._survive(entered, survivor):
+                # TileLang's instrument drains everything at a mismatch, with an
+                # error of its own. What is still open here is still running.
                 return
             frames = [_find(entered, p.event, p.state) for p in passes if p.event is not None]
             open_frames = [frame for frame in frames if frame is not None]
             if open_frames:
+                if error is None and open_frames[0].caller is not None:
+                    # TileLang's instrument, whose frames alone have callers here,
+                    # does not say what leaves the context.
+                    error = entered.mark.leaving()
                 start = entered.stack.open.index(open_frames[0])
                 self._drop(entered, entered.stack.cut(start), error)
 
     def callback_mismatch(self, actual: str, expected: str | None) -> None:
-        """Find the pass that an out-of-order callback belongs to, and close it."""
+        """Remember which pass an out-of-order callback belongs to, and see it closed."""
         with guard:
             entered = self._thread.entered[-1] if self._thread.entered else None
             if entered is None:
                 return
-            frame, above = entered.stack.match(actual, None)
-            if frame is None:
-                return
-            entered.survivor = actual
-            self._drop(entered, above, None)
-            entered.recording.closed(frame)
-            self._leave_if_done(entered)
+            if expected is None:
+                # The instrument has nothing open, so nothing more follows.
+                self._survive(entered, actual)
+            else:
+                entered.survivor = actual
+
+    def _survive(self, entered: _Entered, name: str) -> bool:
+        """Close the innermost pass of that name, and drop what is above it."""
+        frame, above = entered.stack.match(name, None)
+        if frame is None:
+            return False
+        if above:
+            entered.recording.dropped(above, None, seen_late=True)
+        entered.recording.closed(frame)
+        self._leave_if_done(entered)
+        return True
 
     def _enter(self, by_hand: bool) -> _Entered:
         has_root = self._recorder.settings.context_span and not by_hand

@@ -6,12 +6,12 @@ import gc
 import os
 import threading
 import weakref
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from tests.support.fake_tvm import Info, Journal, callbacks_for, pass_context, run
+from tests.support.threads import in_threads
 from tilelang_otel.events import PassEvent, PassEventObserver, _callbacks
 
 
@@ -37,26 +37,6 @@ class _PerThread(PassEventObserver):
         self.entries.setdefault(threading.current_thread().name, []).append(entry)
 
 
-def _in_threads(count: int, body: Callable[[int], None]) -> None:
-    """Run ``body`` in threads; raise what it raised."""
-    errors: list[BaseException] = []
-
-    def guarded(number: int) -> None:
-        try:
-            body(number)
-        except BaseException as error:
-            errors.append(error)
-
-    threads = [threading.Thread(target=guarded, args=(n,), name=f"t{n}") for n in range(count)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(20)
-        assert not thread.is_alive(), f"{thread.name} still runs after 20 s"
-    if errors:
-        raise errors[0]
-
-
 def test_one_instrument_in_two_threads_keeps_them_apart() -> None:
     """Each thread has its own frames, depth and numbering, however they interleave."""
     observer = _PerThread()
@@ -73,7 +53,7 @@ def test_one_instrument_in_two_threads_keeps_them_apart() -> None:
             together.wait()
             run(callbacks, f"outer {number}", inner)
 
-    _in_threads(2, compile_)
+    in_threads(2, compile_)
     assert observer.entries == {
         f"t{n}": [
             PassEvent(f"outer {n}", 0, 0, None, None),
@@ -95,7 +75,7 @@ def test_pending_events_and_abort_see_their_own_thread_only() -> None:
             assert callbacks.pending_events() == ()
             assert callbacks.abort() == ()
 
-        _in_threads(1, other)
+        in_threads(1, other)
         assert [event.name for event in callbacks.pending_events()] == ["A"]
         callbacks.finished(None, Info("A"))
 
