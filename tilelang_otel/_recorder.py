@@ -31,6 +31,10 @@ from tilelang_otel.version import __version__
 __all__ = ["CompileScope", "Describe", "Recorder", "Work"]
 
 
+look_up_provider: Callable[[], TracerProvider] = trace.get_tracer_provider
+"""Finds the tracer provider of whoever names none. ``tilelang-otel run`` sets it, to
+build one no sooner than a compile needs it."""
+
 Describe = Callable[[], tuple[str, dict[str, Any]]]
 """Gives the name and the attributes of a span that is about to be needed."""
 
@@ -101,6 +105,9 @@ class Recorder:
         """
         recording = self.current()
         if recording is None:
+            with guard:
+                # It may have to be built first, which is not the compile's time.
+                self._tracer()
             recording = Recording(self._tracer, self.settings, self._wants, self._clock)
             _thread.recordings.append((self.tracer_provider, recording))
             with guard:
@@ -149,7 +156,7 @@ class Recorder:
         return (self._clock.monotonic_ns() - record.start_ns) / 1e9
 
     def _tracer(self) -> Tracer:
-        provider = self.tracer_provider or trace.get_tracer_provider()
+        provider = self.tracer_provider or look_up_provider()
         if self._cached is None or self._cached[0] is not provider:
             tracer = provider.get_tracer(
                 semconv.SCOPE_NAME, __version__, schema_url=semconv.SCHEMA_URL
