@@ -53,11 +53,11 @@ class CountingExporter(SpanExporter):
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
         """Hand ``spans`` on and count them. Never raises."""
-        with listening(self._said) as said:
+        with listening(self._said):
             try:
                 result = self._own_exporter().export(spans)
             except Exception as error:  # noqa: BLE001 - an exporter may raise anything
-                said.append(f"{type(error).__name__}: {error}")
+                self._said.append(f"{type(error).__name__}: {error}")
                 result = SpanExportResult.FAILURE
         if result is SpanExportResult.SUCCESS:
             self.delivered += len(spans)

@@ -17,7 +17,6 @@ from typing import Final
 
 __all__ = ["Explanation", "explain", "listening"]
 
-_LOGGER: Final = "opentelemetry.exporter"
 _KEPT: Final = 8
 
 
@@ -132,28 +131,29 @@ class _Listener(logging.Handler):
                 parent.callHandlers(record)
 
 
-_listener: _Listener | None = None
+_listeners: dict[str, _Listener] = {}
 _lock = threading.Lock()
 
 
 @contextlib.contextmanager
-def listening(said: list[str]) -> Generator[list[str], None, None]:
-    """Collect what exporters log in this thread, instead of showing it.
+def listening(said: list[str], to: str = "opentelemetry.exporter") -> Generator[None, None, None]:
+    """Collect what is logged in this thread, instead of showing it.
 
     Args:
         said: Where messages are appended; they may hold secrets. Only the last
             few are kept.
+        to: The logger above those that are listened to.
     """
-    global _listener
     with _lock:
-        if _listener is None:
-            logger = logging.getLogger(_LOGGER)
-            _listener = _Listener(logger)
-            logger.addHandler(_listener)
+        listener = _listeners.get(to)
+        if listener is None:
+            logger = logging.getLogger(to)
+            listener = _listeners[to] = _Listener(logger)
+            logger.addHandler(listener)
             logger.propagate = False
-    before = getattr(_listener.thread, "said", None)
-    _listener.thread.said = said
+    before = getattr(listener.thread, "said", None)
+    listener.thread.said = said
     try:
-        yield said
+        yield
     finally:
-        _listener.thread.said = before
+        listener.thread.said = before

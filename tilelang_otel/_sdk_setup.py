@@ -127,7 +127,7 @@ def _counting_exporter(environment: OtelEnvironment, name: str) -> CountingExpor
 
 
 def _no_exporter(environment: OtelEnvironment, name: str, error: Exception) -> str:
-    if isinstance(error, LookupError) and name.startswith("otlp_proto_"):
+    if isinstance(error, LookupError | ImportError) and name.startswith("otlp_proto_"):
         package = f"opentelemetry-exporter-{name.replace('_', '-')}"
         return f"traces cannot be exported over OTLP: install {package}, or 'tilelang-otel[otlp]'"
     reason = environment.mask(f"{type(error).__name__}: {error}")[:200]

@@ -18,6 +18,7 @@ from opentelemetry import trace
 
 from tilelang_otel._config import read_settings, warn_once
 from tilelang_otel._courier import Courier
+from tilelang_otel._export_errors import listening
 from tilelang_otel._otel_environment import OtelEnvironment, read_environment
 
 if TYPE_CHECKING:
@@ -168,7 +169,9 @@ def _configure_from_file(environment: OtelEnvironment, timeout_s: float) -> bool
 
     try:
         library: Any = importlib.import_module("opentelemetry.configuration")
-        library.configure_sdk(library.load_config_file(path))
+        # It logs what it raises, with a traceback.
+        with listening([], to="opentelemetry.configuration"):
+            library.configure_sdk(library.load_config_file(path))
     except ImportError:
         warn_once(
             "OTEL_CONFIG_FILE",
