@@ -26,6 +26,8 @@ class Explanation:
 
     what: str
     advice: str
+    is_final: bool = False
+    """Whether trying again within seconds is of no use."""
 
 
 # The first that fits counts. Patterns are for what gRPC, requests and urllib3 say.
@@ -73,11 +75,13 @@ _KNOWN: Final[Sequence[tuple[str, Explanation]]] = (
     (
         r"[Nn]ame or service not known|[Nn]ame resolution|NameResolution|getaddrinfo"
         r"|DNS|Domain name not found|[Nn]o address associated",
-        Explanation("there is no such host", "check the host in the endpoint"),
+        Explanation("there is no such host", "check the host in the endpoint", is_final=True),
     ),
     (
         r"refused",
-        Explanation("connection refused", "start a receiver there, or correct the endpoint"),
+        Explanation(
+            "connection refused", "start a receiver there, or correct the endpoint", is_final=True
+        ),
     ),
     (
         r"DEADLINE_EXCEEDED|[Tt]imed out|Timeout|timeout",

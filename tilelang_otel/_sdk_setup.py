@@ -12,7 +12,6 @@ Everything here runs while ``OtelEnvironment.applied()`` hides what is wrong.
 from __future__ import annotations
 
 import importlib.metadata
-import os
 import sys
 from pathlib import PurePath
 from typing import Any
@@ -23,11 +22,12 @@ from opentelemetry.sdk.trace.export import SpanExporter
 from opentelemetry.sdk.trace.id_generator import IdGenerator
 from opentelemetry.sdk.trace.sampling import Sampler
 
-from tilelang_otel._config import read_settings, warn_once
+from tilelang_otel._config import warn_once
 from tilelang_otel._delivery import CountingExporter, Delivery
 from tilelang_otel._otel_environment import OtelEnvironment
+from tilelang_otel._targets import target_of
 
-__all__ = ["build_provider", "load_component", "make_exporter", "make_resource", "target_of"]
+__all__ = ["build_provider", "load_component", "make_exporter", "make_resource"]
 
 _UNKNOWN_SERVICE = "unknown_service"
 
@@ -101,14 +101,6 @@ def make_resource() -> Resource:
     if str(resource.attributes.get(SERVICE_NAME, _UNKNOWN_SERVICE)).startswith(_UNKNOWN_SERVICE):
         resource = resource.merge(Resource({SERVICE_NAME: _program_name()}))
     return resource
-
-
-def target_of(environment: OtelEnvironment, exporter: str) -> str:
-    """Return where an exporter's spans go, with nothing secret in it."""
-    target = environment.otlp_target(exporter)
-    if target is not None:
-        return target.shown
-    return os.path.abspath(read_settings().file) if exporter == "otlp_jsonl" else exporter
 
 
 def _program_name() -> str:

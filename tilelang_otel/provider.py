@@ -11,7 +11,6 @@ from __future__ import annotations
 import atexit
 import importlib
 import threading
-import time
 from typing import TYPE_CHECKING, Any
 
 from opentelemetry import trace
@@ -20,6 +19,8 @@ from tilelang_otel._config import read_settings, warn_once
 from tilelang_otel._courier import Courier
 from tilelang_otel._export_errors import listening
 from tilelang_otel._otel_environment import OtelEnvironment, read_environment
+from tilelang_otel._targets import exporter_names
+from tilelang_otel._targets import exporters_in_force as exporters_in_force
 
 if TYPE_CHECKING:
     from tilelang_otel._delivery import Delivery
@@ -99,54 +100,38 @@ def flush(timeout_s: float | None = None) -> bool:
         ValueError: ``timeout_s`` is not a number above 0.
     """
     timeout_s = read_settings(exit_timeout_s=timeout_s).exit_timeout_s
-    deadline_s = time.monotonic() + timeout_s
     provider = trace.get_tracer_provider()
-    if provider is _provider:
-        failed = sum(delivery.exporter.failed for delivery in _deliveries)
-        errands = [delivery.start_flush() for delivery in _deliveries]
-        is_in_time = all(errand.wait(deadline_s - time.monotonic()) for errand in errands)
-        return is_in_time and failed == sum(delivery.exporter.failed for delivery in _deliveries)
     force_flush = getattr(provider, "force_flush", None)
     if force_flush is None:
         return True
+    deliveries = _deliveries if provider is _provider else []
+    failed = [delivery.exporter.failed for delivery in deliveries]
+    # All at once; the provider would flush them one after the other.
+    for delivery in deliveries:
+        delivery.start_flush()
+
+    def work() -> bool:
+        is_in_time = force_flush(int(timeout_s * 1000)) is not False
+        return is_in_time and failed == [delivery.exporter.failed for delivery in deliveries]
+
     try:
         courier = Courier("tilelang-otel-flush")
     except RuntimeError:  # the process exits, and this Python starts no thread any more
-        return force_flush(int(timeout_s * 1000)) is not False
-    errand = courier.send(lambda: force_flush(int(timeout_s * 1000)))
+        return work()
+    errand = courier.send(work)
     courier.close()
-    return errand.wait(timeout_s) and errand.error is None and errand.result is not False
-
-
-def exporters_in_force(default_exporter: str = "otlp") -> list[tuple[str, str]]:
-    """Return which exporters :func:`configure` would use, and where they send to.
-
-    Args:
-        default_exporter: As for :func:`configure`.
-
-    Returns:
-        Names of entry points, each with its target, free of secrets.
-    """
-    from tilelang_otel._sdk_setup import target_of
-
-    environment = read_environment()
-    names = _exporters(environment, default_exporter)
-    return [(name, target_of(environment, name)) for name in names]
-
-
-def _exporters(environment: OtelEnvironment, default: str) -> tuple[str, ...]:
-    return environment.exporters(default="otlp" if environment.has_endpoint else default)
+    return errand.wait(timeout_s) and errand.result is True
 
 
 def _configure_from_variables(
     environment: OtelEnvironment, default_exporter: str, timeout_s: float
 ) -> None:
     global _provider
-    from tilelang_otel._exit import ExitHandler
+    from tilelang_otel._exit import ExitHandler, ShutDown
     from tilelang_otel._other_signals import set_up_other_signals
     from tilelang_otel._sdk_setup import build_provider
 
-    exporters = _exporters(environment, default_exporter)
+    exporters = exporter_names(environment, default_exporter)
     provider, deliveries = build_provider(environment, exporters, timeout_s)
     trace.set_tracer_provider(provider)
     if trace.get_tracer_provider() is not provider:
@@ -158,6 +143,8 @@ def _configure_from_variables(
     handler = ExitHandler(timeout_s)
     for leaving in (*deliveries, *set_up_other_signals(environment, provider.resource)):
         handler.add(leaving)
+    # Processors that the application has added; deliveries are closed by then.
+    handler.add(ShutDown(provider.shutdown, "traces of the application's own processors"))
 
 
 def _configure_from_file(environment: OtelEnvironment, timeout_s: float) -> bool:
@@ -185,7 +172,8 @@ def _configure_from_file(environment: OtelEnvironment, timeout_s: float) -> bool
             "OTEL_CONFIG_FILE",
             f"OTEL_CONFIG_FILE={path!r} is ignored, using the other variables: {reason}",
         )
-        return isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider) is False
+        if isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
+            return False
     provider = trace.get_tracer_provider()
     shutdown = getattr(provider, "shutdown", None)
     if shutdown is not None:

@@ -581,6 +581,31 @@ def test_flush_tells_whether_everything_arrived() -> None:
     answer, seconds = done.lines[0].split()
     assert answer == "False"
     assert float(seconds) < 0.5 + SLACK_S
+    with OTLPReceiver(answers=Answers(headers={"authorization": "x"})) as receiver:
+        done = run_program(source, receiver.environment())
+    assert done.lines[0].startswith("False")
+
+
+def test_processors_that_the_application_adds_are_flushed_too() -> None:
+    """Whoever extends our provider loses nothing at the end, nor at a flush."""
+    source = """
+        import sys
+        import tilelang_otel
+        from opentelemetry import trace
+        from opentelemetry.sdk.trace import SpanProcessor
+
+        class Own(SpanProcessor):
+            def force_flush(self, timeout_millis=0):
+                print("flushed")
+                return True
+            def shutdown(self):
+                print("shut down")
+
+        tilelang_otel.configure().add_span_processor(Own())
+        assert tilelang_otel.flush()
+    """
+    done = run_program(source, {"OTEL_TRACES_EXPORTER": "none"})
+    assert (done.lines, done.stderr) == (["flushed", "shut down"], "")
 
 
 @pytest.mark.parametrize(
