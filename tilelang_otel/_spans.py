@@ -14,6 +14,7 @@ from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer, set_
 
 from tilelang_otel import semconv
 from tilelang_otel._frames import Failure, Frame, Record
+from tilelang_otel._guard import guard
 from tilelang_otel._scrub import clean_name
 
 __all__ = ["context_below", "emit"]
@@ -40,30 +41,33 @@ def emit(
     start_span = tracer.start_span
     still_open: list[Record] = []
     for record in records:
-        span = record.span
-        if span is None:
-            parent = record.parent
-            # Reading a name takes a call: once is enough.
-            name = clean_name(record.name)
-            span = start_span(
-                name,
-                context if parent is None else context_below(parent, context),
-                _CLIENT if record.is_client else _INTERNAL,
-                _attributes(record, name),
-                None,
-                record.start_ns + wall_offset_ns,
-                False,
-            )
-            record.span = span
-        elif record.end_ns:
-            _complete(record, span)
         if not record.end_ns:
             still_open.append(record)
-            continue
-        if record.failure is not None:
-            _end_failed(span, record.failure, record.end_ns + wall_offset_ns)
-        else:
-            span.end(record.end_ns + wall_offset_ns)
+        # Around each: one span that a provider fails on must not cost the others.
+        with guard:
+            span = record.span
+            if span is None:
+                parent = record.parent
+                # Reading a name takes a call: once is enough.
+                name = clean_name(record.name)
+                span = start_span(
+                    name,
+                    context if parent is None else context_below(parent, context),
+                    _CLIENT if record.is_client else _INTERNAL,
+                    _attributes(record, name),
+                    None,
+                    record.start_ns + wall_offset_ns,
+                    False,
+                )
+                record.span = span
+            elif record.end_ns:
+                _complete(record, span)
+            if not record.end_ns:
+                continue
+            if record.failure is not None:
+                _end_failed(span, record.failure, record.end_ns + wall_offset_ns)
+            else:
+                span.end(record.end_ns + wall_offset_ns)
     return still_open
 
 
@@ -110,7 +114,7 @@ def context_below(parent: Record, fallback: Context | None) -> Context | None:
     context = parent.span_context
     if context is None:
         if parent.span is None:
-            return fallback
+            return fallback if parent.parent is None else context_below(parent.parent, fallback)
         context = parent.span_context = set_span_in_context(parent.span, fallback)
     return context
 

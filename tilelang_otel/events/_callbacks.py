@@ -297,6 +297,8 @@ class PassCallbacks:
         if entry.log is None:
             return False
         entry.is_muted = True
+        # What ends, and when, is not known any more: the recording's end will do.
+        entry.stack.drain()
         entry.log.failed(error)
         return True
 
