@@ -12,13 +12,19 @@ from typing import TYPE_CHECKING, Any
 from tilelang_otel.version import __version__
 
 if TYPE_CHECKING:
-    from tilelang_otel.instrumentor import TVMInstrumentor, instrument, uninstrument
+    from tilelang_otel.instrumentor import (
+        TileLangInstrumentor,
+        TVMInstrumentor,
+        instrument,
+        uninstrument,
+    )
     from tilelang_otel.observer import OTelPassObserver
     from tilelang_otel.provider import configure, flush
 
 __all__ = [
     "OTelPassObserver",
     "TVMInstrumentor",
+    "TileLangInstrumentor",
     "__version__",
     "configure",
     "flush",
@@ -29,6 +35,7 @@ __all__ = [
 _MODULES = {
     "OTelPassObserver": "tilelang_otel.observer",
     "TVMInstrumentor": "tilelang_otel.instrumentor",
+    "TileLangInstrumentor": "tilelang_otel.instrumentor",
     "configure": "tilelang_otel.provider",
     "flush": "tilelang_otel.provider",
     "instrument": "tilelang_otel.instrumentor",

@@ -151,6 +151,13 @@ class Recorder:
         """
         return Work(self.current(), describe, is_client)
 
+    def annotate(self, name: str, value: Any) -> None:
+        """Add an attribute to the innermost piece of work that is open. Never raises."""
+        with guard:
+            recording = self.current()
+            if recording is not None and recording.current is not None:
+                recording.current.set_attribute(name, value)
+
     def age_s(self, record: Record) -> float:
         """Return how many seconds ago an open record was started."""
         return (self._clock.monotonic_ns() - record.start_ns) / 1e9

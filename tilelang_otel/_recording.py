@@ -17,6 +17,7 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from opentelemetry import context as otel_context
 from opentelemetry import trace
 from opentelemetry.context import Context
 from opentelemetry.trace import NoOpTracer, Tracer
@@ -176,7 +177,12 @@ class Recording(FrameLog):
         self._records.append(record)
         record.start_ns = self._now()
 
-    def close(self, record: Record, error: BaseException | None, end_ns: int | None = None) -> None:
+    def close(
+        self,
+        record: Record,
+        error: BaseException | Failure | None,
+        end_ns: int | None = None,
+    ) -> None:
         """Finish recording a piece of work, with the exception that ended it, now."""
         end_ns = end_ns or self._now()
         if error is None:
@@ -263,16 +269,14 @@ class Recording(FrameLog):
             emit([root], self._tracer, self._context, self._wall_offset_ns)
         self.current = self.root = self._last_failed = None
 
-    def start_early(self, record: Record) -> Context | None:
+    def start_early(self, record: Record) -> Context:
         """Start the span of an open record, and those of all that it is in.
 
         Returns:
             The context below it.
         """
         self._emit_part(self._now())
-        if record.span is None:
-            return self._context
-        return context_below(record, self._context)
+        return context_below(record, self._context) or otel_context.get_current()
 
     def _emit_part(self, now_ns: int) -> None:
         with guard:

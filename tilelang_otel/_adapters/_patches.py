@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import wrapt
 
@@ -52,6 +52,22 @@ class Patches:
             if module is not None and getattr(module, name, None) is original:
                 self.put(module, name, proxy)
 
+    def when_imported(self, module: str, then: Callable[[Any], None]) -> None:
+        """Call ``then`` with a module, now or once the program imports it.
+
+        Args:
+            module: Its full name.
+            then: What wraps something in it.
+        """
+
+        def hook(imported: Any) -> None:
+            # A hook cannot be unregistered, so it may come from an earlier life.
+            if self.is_active:
+                with guard:
+                    then(imported)
+
+        wrapt.register_post_import_hook(hook, module)
+
     def put(self, owner: Any, name: str, replacement: Any) -> None:
         """Set an attribute, and remember how to take it back.
 
@@ -86,7 +102,8 @@ class Patches:
 def _raw(owner: Any, name: str) -> Any:
     """Return an attribute as it is stored, without binding it."""
     holders: tuple[Any, ...] = getattr(owner, "__mro__", (owner,))
+    stored: Any = getattr(owner, name)
     for holder in holders:
         if name in vars(holder):
-            return vars(holder)[name]
-    return getattr(owner, name)
+            return cast("Any", vars(holder)[name])
+    return stored

@@ -66,17 +66,14 @@ class Compilers:
         """Give each module its recording ``subprocess``, now or once it is imported."""
         for name in (*_MODULES, _NVRTC):
             if name.partition(".")[0] == self._package:
-                wrapt.register_post_import_hook(self._imported, name)
+                self._patches.when_imported(name, self._imported)
 
     def _imported(self, module: Any) -> None:
-        if not self._patches.is_active:
-            return
-        with guard:
-            if module.__name__ == _NVRTC:
-                self._patches.wrap(module, "compile_cuda", self._in_process)
-            elif getattr(module, "subprocess", None) is subprocess:
-                proxy = _Subprocess(subprocess, self._recorder, self._patches)
-                self._patches.put(module, "subprocess", proxy)
+        if module.__name__ == _NVRTC:
+            self._patches.wrap(module, "compile_cuda", self._in_process)
+        elif getattr(module, "subprocess", None) is subprocess:
+            proxy = _Subprocess(subprocess, self._recorder, self._patches)
+            self._patches.put(module, "subprocess", proxy)
 
     def take_off(self) -> None:
         """Restore everything."""
@@ -96,16 +93,17 @@ class _Subprocess(wrapt.ObjectProxy):  # pyright: ignore[reportMissingTypeArgume
     """The ``subprocess`` module, whose children are recorded within a compile."""
 
     def __init__(self, wrapped: Any, recorder: Recorder, patches: Patches) -> None:
-        super().__init__(wrapped)
+        super().__init__(wrapped)  # pyright: ignore[reportUnknownMemberType]
         self._self_recorder = recorder
         self._self_patches = patches
 
     def run(self, args: Any, *more: Any, **options: Any) -> Any:
         """Run a program to its end, as ``subprocess.run`` does."""
+        real: Any = subprocess.run
         if not self._self_patches.is_active:
-            return subprocess.run(args, *more, **options)
+            return real(args, *more, **options)
         with self._self_recorder.work(lambda: _program_of(args), is_client=True) as work:
-            done = subprocess.run(args, *more, **options)
+            done: Any = real(args, *more, **options)
             with guard:
                 _finish(work, args, done.returncode, done.stdout)
             return done

@@ -9,8 +9,10 @@ must stay as they would be without us.
 from __future__ import annotations
 
 import concurrent.futures
+import functools
 import importlib
 import sys
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -27,8 +29,8 @@ from tilelang_otel._scrub import clean_name, describe_failure
 
 __all__ = ["TileLangMany"]
 
-_EXECUTOR_USERS = ("tilelang.jit", "tilelang.autotuner.tuner")
-"""Modules that make executors, through their own name ``concurrent``."""
+_THREAD_USERS = ("tilelang.jit", "tilelang.autotuner.tuner")
+"""Modules that make executors and threads, through names of their own."""
 
 
 class TileLangMany:
@@ -51,10 +53,12 @@ class TileLangMany:
         self._patches.wrap(getattr(jit, "JITImpl", None), "par_compile", self._par_compile)
         self._patches.wrap(getattr(tuner, "AutoTuner", None), "run", self._autotune)
         self._patches.wrap(tuner, "compile_grouped_unit_tvm_ffi", self._grouped)
-        for name in _EXECUTOR_USERS:
+        for name in _THREAD_USERS:
             module = sys.modules.get(name)
             if getattr(module, "concurrent", None) is concurrent:
                 self._patches.put(module, "concurrent", _Concurrent(concurrent))
+            if getattr(module, "threading", None) is threading:
+                self._patches.put(module, "threading", _Threading(threading))
 
     def take_off(self) -> None:
         """Restore everything."""
@@ -124,16 +128,20 @@ class _Executor(concurrent.futures.ThreadPoolExecutor):
     """A thread pool whose tasks run in the trace of whoever submitted them."""
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-        context = otel_context.get_current()
+        return super().submit(_in_trace(fn), *args, **kwargs)
 
-        def in_trace() -> Any:
-            token = otel_context.attach(context)
-            try:
-                return fn(*args, **kwargs)
-            finally:
-                otel_context.detach(token)
 
-        return super().submit(in_trace)
+class _Thread(threading.Thread):
+    """A thread that runs in the trace of whoever made it."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        if callable(kwargs.get("target")):
+            kwargs["target"] = _in_trace(kwargs["target"])
+        super().__init__(*args, **kwargs)
+
+
+class _Threading(wrapt.ObjectProxy):  # pyright: ignore[reportMissingTypeArgument,reportUntypedBaseClass]
+    Thread = _Thread
 
 
 class _Futures(wrapt.ObjectProxy):  # pyright: ignore[reportMissingTypeArgument,reportUntypedBaseClass]
@@ -142,3 +150,17 @@ class _Futures(wrapt.ObjectProxy):  # pyright: ignore[reportMissingTypeArgument,
 
 class _Concurrent(wrapt.ObjectProxy):  # pyright: ignore[reportMissingTypeArgument,reportUntypedBaseClass]
     futures = _Futures(concurrent.futures)
+
+
+def _in_trace(function: Callable[..., Any]) -> Callable[..., Any]:
+    context = otel_context.get_current()
+
+    @functools.wraps(function)
+    def in_trace(*args: Any, **kwargs: Any) -> Any:
+        token = otel_context.attach(context)
+        try:
+            return function(*args, **kwargs)
+        finally:
+            otel_context.detach(token)
+
+    return in_trace

@@ -22,7 +22,7 @@ from tilelang_otel._adapters.tvm_export import name_executable
 from tilelang_otel._guard import guard
 from tilelang_otel._recorder import Recorder
 
-__all__ = ["TOOL_NAME", "OTelInstrumentationTool", "TileLangStages"]
+__all__ = ["TOOL_NAME", "OTelInstrumentationTool", "TileLangStages", "current_stage"]
 
 TOOL_NAME = "opentelemetry"
 """Under which the tool is registered with TileLang."""
@@ -40,29 +40,27 @@ _FIELD = re.compile(r"(\w+)=([^,\[\]]+)")
 class OTelInstrumentationTool:
     """A ``PassInstrumentationTool`` of TileLang, by shape: it needs no base class.
 
+    One sees one compile session.
+
     Args:
         recorder: Who records.
-        make_instrument: Makes an instrument for each pass context, where nothing
-            else sees to it that passes are seen; None where something does.
     """
 
     pass_instrument_priority = 0
 
-    def __init__(
-        self, recorder: Recorder, make_instrument: Callable[[], object] | None = None
-    ) -> None:
+    def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
-        self._make_instrument = make_instrument
 
     def create_pass_instrument(self) -> object | None:
-        """Announce the stage of the pass context that is about to be entered."""
+        """Announce the stage of the pass context that is about to be entered.
+
+        Returns:
+            None: the instrument is in every pass context already.
+        """
         with guard:
-            if self._make_instrument is not None:
-                return self._make_instrument()
-            session = sys.modules.get("tilelang.instrumentation.session")
-            metadata = session.current_pass_instrument_context() if session else None
-            if metadata:
-                announce(_stage_of(str(metadata)))
+            stage = current_stage()
+            if stage is not None:
+                announce(stage)
         return None
 
     def pipeline_scope(self, base_phase: str) -> AbstractContextManager[None]:
@@ -100,6 +98,10 @@ class TileLangStages:
         self._patches.wrap(adapter, "_make_executable", self._make_executable)
         self._patches.wrap("tvm.runtime", "load_module", self._load)
         self._patches.wrap(self._library_generator(), "load_lib", self._load)
+        self._patches.when_imported(
+            "tilelang.cache.binary_cache",
+            lambda module: self._patches.wrap(module.BinaryCache, "load", self._look_up),
+        )
         self._session = sys.modules.get("tilelang.instrumentation.session")
         if self._session is not None:
             # The tool outlives no session, so each gets its own.
@@ -126,6 +128,14 @@ class TileLangStages:
         with self._recorder.work(lambda: (semconv.SPAN_LOAD, {})):
             return wrapped(*args, **kwargs)
 
+    def _look_up(self, wrapped: Callable[..., Any], instance: Any, args: Any, kwargs: Any) -> Any:
+        """Tell whether a device binary was cached: then no device compiler runs."""
+        binary = wrapped(*args, **kwargs)
+        self._recorder.annotate(
+            semconv.TILELANG_BINARY_CACHE_RESULT, "miss" if binary is None else "hit"
+        )
+        return binary
+
     def _make_executable(
         self, wrapped: Callable[..., Any], instance: Any, args: Any, kwargs: Any
     ) -> Any:
@@ -135,9 +145,16 @@ class TileLangStages:
         return executable
 
 
-def _stage_of(metadata: str) -> Stage:
-    """Read what TileLang says of a pass context: ``stage=jit-lower, kernel=…, backend=…``."""
-    fields = dict(_FIELD.findall(metadata))
+def current_stage() -> Stage | None:
+    """Return what the pass context is for whose instruments TileLang is making.
+
+    TileLang says it as text: ``stage=jit-lower, kernel=gemm, backend=tvm_ffi``.
+    """
+    session = sys.modules.get("tilelang.instrumentation.session")
+    metadata = session.current_pass_instrument_context() if session else None
+    if not metadata:
+        return None
+    fields = dict(_FIELD.findall(str(metadata)))
     stage = fields.get("stage", "").strip()
     attributes: dict[str, Any] = {}
     if stage:

@@ -1,0 +1,264 @@
+"""Where the traces of ``run`` and ``demo`` go, and what is said about it afterwards.
+
+Without an exporter in OpenTelemetry's variables that is a file, of which the
+tree is printed; with one, it is that. Building the provider is up to
+``provider``, drawing to ``_tree``.
+
+An application's provider counts, whenever it is set before the first compile.
+So ours is built when the first compile begins, and a file that was asked for is
+added to whatever provider is in force by then.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from opentelemetry import trace
+
+from tilelang_otel._config import read_settings
+from tilelang_otel.environment_variables import OTEL_PYTHON_TILELANG_FILE
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from tilelang_otel.cli._trace_tree import Trace
+
+__all__ = ["FILE_EXPORTER", "Destination", "OutputError", "Session", "choose_destination"]
+
+FILE_EXPORTER: Final = "otlp_jsonl"
+
+_MAX_TREES: Final = 5
+"""How many traces are printed before only the slowest and the failed ones are."""
+
+
+class OutputError(Exception):
+    """The file for the traces cannot be written. The message is for the user."""
+
+
+@dataclass(frozen=True)
+class Destination:
+    """Where traces go, decided before anything is traced."""
+
+    file: str | None = None
+    """The absolute path of the file; None when there is none."""
+
+    file_start_bytes: int = 0
+    """How long the file was before: what comes after it is ours."""
+
+    targets: tuple[str, ...] = ()
+    """Where exporters of OpenTelemetry's variables send to, without secrets."""
+
+    remark: str = ""
+    """What is to be said about it, for what the targets do not tell."""
+
+    def environment(self) -> dict[str, str]:
+        """Return the variables that this process and its children need."""
+        return {} if self.file is None else {OTEL_PYTHON_TILELANG_FILE: self.file}
+
+
+def choose_destination(output: str | None, default_file: str | None = None) -> Destination:
+    """Decide from the command line and the environment where traces go.
+
+    Args:
+        output: The file that the user asked for, which is written whatever else
+            is exported to; None if there is no such wish.
+        default_file: The file when there is no wish and no exporter. None means
+            what ``OTEL_PYTHON_TILELANG_FILE`` says, else ``tilelang-otel.jsonl``.
+
+    Returns:
+        The destination. A default file that cannot be written here is put into
+        the directory for temporary files.
+
+    Raises:
+        OutputError: ``output`` cannot be written.
+    """
+    from tilelang_otel._otel_environment import read_environment
+    from tilelang_otel.provider import exporters_in_force
+
+    environment = read_environment()
+    if environment.is_disabled:
+        return Destination(remark="OTEL_SDK_DISABLED=true: nothing was traced")
+    remark = ""
+    if config_file := environment.get("OTEL_CONFIG_FILE"):
+        exporters: list[tuple[str, str]] = []
+        remark = f"traces went where OTEL_CONFIG_FILE={config_file} says"
+        is_file_wanted = False
+    else:
+        exporters = exporters_in_force(default_exporter=FILE_EXPORTER)
+        is_file_wanted = any(name == FILE_EXPORTER for name, _ in exporters)
+        if not exporters:
+            remark = "OTEL_TRACES_EXPORTER=none: nothing was exported"
+    targets = tuple(target for name, target in exporters if name != FILE_EXPORTER)
+    if output is not None:
+        remark = remark if config_file else ""
+        return Destination(*_open(output), targets=targets, remark=remark)
+    if not is_file_wanted:
+        return Destination(targets=targets, remark=remark)
+    chosen = os.environ.get(OTEL_PYTHON_TILELANG_FILE, "").strip() or default_file
+    path = read_settings(file=chosen).file
+    try:
+        return Destination(*_open(path), targets=targets)
+    except OutputError:
+        path = os.path.join(tempfile.gettempdir(), os.path.basename(path))
+        return Destination(*_open(path), targets=targets)
+
+
+def _open(path: str) -> tuple[str, int]:
+    """Return the absolute path of a file that can be appended to, and its length now."""
+    path = os.path.abspath(path)
+    is_new = not os.path.exists(path)
+    try:
+        with open(path, "ab") as file:
+            size_bytes = file.tell()
+    except OSError as error:
+        raise OutputError(f"cannot write {path}: {error.strerror or error}") from None
+    if is_new:
+        # Whether there is a file says whether there is a trace.
+        os.unlink(path)
+    return path, size_bytes
+
+
+@dataclass
+class Session:
+    """Tracing in this process, from the first compile to the last word about it.
+
+    Attributes:
+        destination: Where traces go.
+        command: Who speaks, e.g. ``tilelang-otel run``.
+    """
+
+    destination: Destination
+    command: str
+    _lock: threading.RLock = field(default_factory=threading.RLock)
+    _is_foreign: bool = False
+    _provider: trace.TracerProvider | None = None
+    _processor: Any = None
+
+    def provider(self) -> trace.TracerProvider:
+        """Return the tracer provider in force, and build one if there is none.
+
+        Called for every compile, so it is quick the second time.
+        """
+        if self._provider is None:
+            with self._lock:
+                if self._provider is None:
+                    self._provider = self._configure()
+        return self._provider
+
+    def _configure(self) -> trace.TracerProvider:
+        from tilelang_otel.provider import configure
+
+        before = trace.get_tracer_provider()
+        self._is_foreign = not isinstance(before, trace.ProxyTracerProvider)
+        os.environ.update(self.destination.environment())
+        provider = configure(default_exporter=FILE_EXPORTER)
+        if self.destination.file is not None and not self._exports_to_file():
+            self._add_file(provider, self.destination.file)
+        return provider
+
+    def _exports_to_file(self) -> bool:
+        from tilelang_otel._otel_environment import read_environment
+        from tilelang_otel.provider import exporters_in_force
+
+        if self._is_foreign or read_environment().get("OTEL_CONFIG_FILE"):
+            return False
+        return any(name == FILE_EXPORTER for name, _ in exporters_in_force(FILE_EXPORTER))
+
+    def _add_file(self, provider: Any, path: str) -> None:
+        add = getattr(provider, "add_span_processor", None)
+        if add is None:
+            return
+        from opentelemetry.sdk.trace.export import BatchSpanProcessor
+
+        from tilelang_otel._otlp_file import OTLPJSONLinesSpanExporter
+
+        self._processor = BatchSpanProcessor(
+            OTLPJSONLinesSpanExporter(path), max_queue_size=65_536, max_export_batch_size=512
+        )
+        add(self._processor)
+
+    def flush(self) -> None:
+        """Export what has ended, within the bound for process exit."""
+        if self._provider is None:
+            return
+        from tilelang_otel.provider import flush
+
+        if self._processor is not None:
+            self._processor.force_flush()
+        flush()
+
+    def report(self, console: Console) -> None:
+        """Print the trees, if there is a file, and where traces went.
+
+        Args:
+            console: Where to.
+        """
+        file = self.destination.file
+        traces = [] if file is None else self._traces(file)
+        if file is None and self._provider is None and not self.destination.remark:
+            self._say(console, "nothing was compiled, so there is no trace")
+        elif file is not None and not traces:
+            self._say(console, "nothing was compiled, so there is no trace")
+        if traces:
+            from tilelang_otel.cli._tree import render_traces
+
+            shown = _worth_showing(traces)
+            render_traces(shown, console)
+            rest = len(traces) - len(shown)
+            more = f" ({rest} more traces in it)" if rest else ""
+            self._say(console, f"traces are in {file}{more}: tilelang-otel show {_relative(file)}")
+        for line in self._remarks():
+            self._say(console, line)
+
+    def _remarks(self) -> list[str]:
+        if self.destination.remark:
+            return [self.destination.remark]
+        if self._provider is None:
+            return []
+        if self._is_foreign:
+            return ["traces went where the program sends its own: it has a tracer provider"]
+        return [f"traces went to {target}" for target in self.destination.targets]
+
+    def _traces(self, path: str) -> list[Trace]:
+        from tilelang_otel.cli._trace_file import SpanReader
+        from tilelang_otel.cli._trace_tree import build_traces
+
+        reader = SpanReader()
+        try:
+            with open(path, "rb") as file:
+                file.seek(self.destination.file_start_bytes)
+                reader.read_lines(file, path)
+        except FileNotFoundError:
+            return []
+        return build_traces(reader.spans)
+
+    def _say(self, console: Console, line: str) -> None:
+        console.print(f"{self.command}: {line}", soft_wrap=True)
+
+
+def _worth_showing(traces: Sequence[Trace]) -> list[Trace]:
+    """Return all traces if they are few, else the failed and the slowest, in order."""
+    if len(traces) <= _MAX_TREES:
+        return list(traces)
+    ranked = sorted(traces, key=lambda trace: (not trace.has_failed, -trace.duration_ns))
+    chosen = {trace.trace_id for trace in ranked[:_MAX_TREES]}
+    return [trace for trace in traces if trace.trace_id in chosen]
+
+
+def _relative(path: str | None) -> str:
+    path = path or ""
+    inside = os.path.join(os.getcwd(), "")
+    shown = path[len(inside) :] if path.startswith(inside) else path
+    return shown if shown and sys.platform == "win32" else _quoted(shown)
+
+
+def _quoted(text: str) -> str:
+    import shlex
+
+    return shlex.quote(text)
