@@ -12,6 +12,7 @@ added to whatever provider is in force by then.
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 import tempfile
 import threading
@@ -50,6 +51,9 @@ class Destination:
 
     file_start_bytes: int = 0
     """How long the file was before: what comes after it is ours."""
+
+    shown_file: str = ""
+    """The file as it may be typed where the command was given."""
 
     targets: tuple[str, ...] = ()
     """Where exporters of OpenTelemetry's variables send to, without secrets."""
@@ -109,8 +113,8 @@ def choose_destination(output: str | None, default_file: str | None = None) -> D
         return Destination(*_open(path), targets=targets)
 
 
-def _open(path: str) -> tuple[str, int]:
-    """Return the absolute path of a file that can be appended to, and its length now."""
+def _open(path: str) -> tuple[str, int, str]:
+    """Return a file's absolute path, its length now, and how to type it."""
     path = os.path.abspath(path)
     is_new = not os.path.exists(path)
     try:
@@ -121,7 +125,7 @@ def _open(path: str) -> tuple[str, int]:
     if is_new:
         # Whether there is a file says whether there is a trace.
         os.unlink(path)
-    return path, size_bytes
+    return path, size_bytes, _shell_word(path)
 
 
 @dataclass
@@ -131,10 +135,13 @@ class Session:
     Attributes:
         destination: Where traces go.
         command: Who speaks, e.g. ``tilelang-otel run``.
+        pid: The process that lives until the end and says the last word. Any
+            other may end at any moment, so it exports at once.
     """
 
     destination: Destination
     command: str
+    pid: int
     _lock: threading.RLock = field(default_factory=threading.RLock)
     _is_foreign: bool = False
     _provider: trace.TracerProvider | None = None
@@ -160,6 +167,8 @@ class Session:
         provider = configure(default_exporter=FILE_EXPORTER)
         if self.destination.file is not None and not self._exports_to_file():
             self._add_file(provider, self.destination.file)
+        if os.getpid() != self.pid:
+            self._export_at_once(provider)
         return provider
 
     def _exports_to_file(self) -> bool:
@@ -183,15 +192,23 @@ class Session:
         )
         add(self._processor)
 
-    def flush(self) -> None:
-        """Export what has ended, within the bound for process exit."""
-        if self._provider is None:
-            return
+    def _export_at_once(self, provider: Any) -> None:
+        add = getattr(provider, "add_span_processor", None)
+        if add is not None:
+            from tilelang_otel.cli._child_spans import FlushWhenIdle
+
+            add(FlushWhenIdle(self.flush))
+
+    def flush(self) -> bool:
+        """Export what has ended, within the bound for process exit.
+
+        Returns:
+            Whether everything arrived in time, as far as it is known.
+        """
         from tilelang_otel.provider import flush
 
-        if self._processor is not None:
-            self._processor.force_flush()
-        flush()
+        is_written = self._processor is None or self._processor.force_flush()
+        return flush() and is_written
 
     def report(self, console: Console) -> None:
         """Print the trees, if there is a file, and where traces went.
@@ -201,9 +218,7 @@ class Session:
         """
         file = self.destination.file
         traces = [] if file is None else self._traces(file)
-        if file is None and self._provider is None and not self.destination.remark:
-            self._say(console, "nothing was compiled, so there is no trace")
-        elif file is not None and not traces:
+        if not traces and (file is not None or self._provider is None):
             self._say(console, "nothing was compiled, so there is no trace")
         if traces:
             from tilelang_otel.cli._tree import render_traces
@@ -212,7 +227,8 @@ class Session:
             render_traces(shown, console)
             rest = len(traces) - len(shown)
             more = f" ({rest} more traces in it)" if rest else ""
-            self._say(console, f"traces are in {file}{more}: tilelang-otel show {_relative(file)}")
+            shown_file = self.destination.shown_file
+            self._say(console, f"traces are in {file}{more}: tilelang-otel show {shown_file}")
         for line in self._remarks():
             self._say(console, line)
 
@@ -246,19 +262,13 @@ def _worth_showing(traces: Sequence[Trace]) -> list[Trace]:
     """Return all traces if they are few, else the failed and the slowest, in order."""
     if len(traces) <= _MAX_TREES:
         return list(traces)
-    ranked = sorted(traces, key=lambda trace: (not trace.has_failed, -trace.duration_ns))
+    ranked = sorted(traces, key=lambda trace: (not trace.errors, -trace.duration_ns))
     chosen = {trace.trace_id for trace in ranked[:_MAX_TREES]}
     return [trace for trace in traces if trace.trace_id in chosen]
 
 
-def _relative(path: str | None) -> str:
-    path = path or ""
+def _shell_word(path: str) -> str:
+    """Return a path as it may be typed, relative where it is below the current directory."""
     inside = os.path.join(os.getcwd(), "")
     shown = path[len(inside) :] if path.startswith(inside) else path
-    return shown if shown and sys.platform == "win32" else _quoted(shown)
-
-
-def _quoted(text: str) -> str:
-    import shlex
-
-    return shlex.quote(text)
+    return shown if sys.platform == "win32" else shlex.quote(shown)

@@ -1,0 +1,131 @@
+"""The inside of a program that ``tilelang-otel run`` has started.
+
+Owns what happens there before the program's first line and after its last:
+instrumentation, and the report. Processes that the program starts are traced
+too, but only the program itself reports. Nothing here may change what the
+program does, so nothing is raised and nothing is imported that can wait.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import dataclasses
+import json
+import os
+import sys
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Final
+
+from tilelang_otel._guard import guard
+from tilelang_otel.cli._exporting import Destination, Session
+
+__all__ = ["environment_for", "start"]
+
+HAND_OVER: Final = "_TILELANG_OTEL_RUN"
+"""The variable in which ``run`` tells the program where traces go."""
+
+COMMAND: Final = "tilelang-otel run"
+
+_PACKAGE: Final = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+
+
+def environment_for(destination: Destination, pid: int) -> dict[str, str]:
+    """Return the variables with which a program traces itself.
+
+    Args:
+        destination: Where its traces go.
+        pid: The process that is to report; 0 means the one that reads it first.
+    """
+    content = {"pid": pid, "prefix": sys.prefix, "destination": dataclasses.asdict(destination)}
+    return {**destination.environment(), HAND_OVER: json.dumps(content)}
+
+
+def start() -> None:
+    """Trace this process, if it belongs to a traced program. Never raises."""
+    with guard:
+        content: dict[str, Any] = json.loads(os.environ.get(HAND_OVER, "null") or "null") or {}
+        if content.get("prefix") != sys.prefix:
+            return
+        fields: dict[str, Any] = content["destination"]
+        fields["targets"] = tuple(fields["targets"])
+        pid = content["pid"] or os.getpid()
+        os.environ[HAND_OVER] = json.dumps({**content, "pid": pid})
+        session = Session(Destination(**fields), COMMAND, pid)
+        if pid == os.getpid():
+            # Registered before the program registers anything, so it runs last.
+            atexit.register(_report, session)
+        _trace(session)
+        sys.excepthook = _without_our_frames(sys.excepthook)
+
+
+def _trace(session: Session) -> None:
+    import tilelang_otel
+    from tilelang_otel import _recorder
+
+    _recorder.look_up_provider = session.provider
+    tilelang_otel.instrument()
+
+
+def _report(session: Session) -> None:
+    if os.getpid() != session.pid:
+        return
+    try:
+        if sys.stderr is None:  # pyright: ignore[reportUnnecessaryComparison]
+            return
+        from tilelang_otel.cli._console import make_console
+
+        if sys.stdout is not None:  # pyright: ignore[reportUnnecessaryComparison]
+            sys.stdout.flush()
+        session.flush()
+        session.report(make_console(stderr=True))
+        sys.stderr.flush()
+    except (Exception, KeyboardInterrupt):  # noqa: BLE001
+        # The program is over. Whoever closed its output wants to read no more.
+        pass
+    finally:
+        _keep_death_by_signal()
+
+
+def _keep_death_by_signal() -> None:
+    """Let an uncaught Ctrl-C end the process as one does: by the signal itself.
+
+    Python remembers it in a flag that it takes back whenever it runs source text,
+    which importing a dataclass does, and sets again by the same means.
+    """
+    if getattr(sys, "last_type", None) is KeyboardInterrupt:
+        with contextlib.suppress(KeyboardInterrupt):
+            exec("raise KeyboardInterrupt")
+
+
+def _without_our_frames(
+    show: Callable[[type[BaseException], BaseException, TracebackType | None], Any],
+) -> Callable[[type[BaseException], BaseException, TracebackType | None], None]:
+    """Return a hook that shows an uncaught exception as if nothing were wrapped."""
+
+    def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        with guard:
+            seen: set[int] = set()
+            pending: list[BaseException | None] = [error]
+            while pending:
+                each = pending.pop()
+                if each is not None and id(each) not in seen:
+                    seen.add(id(each))
+                    each.__traceback__ = _foreign(each.__traceback__)
+                    pending += [each.__cause__, each.__context__]
+        show(kind, error, error.__traceback__)
+
+    return hook
+
+
+def _foreign(trace: TracebackType | None) -> TracebackType | None:
+    """Return a traceback without the entries that lie in this package."""
+    entries: list[TracebackType] = []
+    while trace is not None:
+        if not trace.tb_frame.f_code.co_filename.startswith(_PACKAGE):
+            entries.append(trace)
+        trace = trace.tb_next
+    for entry, following in zip(entries, [*entries[1:], None], strict=True):
+        entry.tb_next = following
+    return entries[0] if entries else None
