@@ -18,7 +18,14 @@ _relax: Any = importlib.import_module("tvm.relax")
 _nn: Any = importlib.import_module("tvm.relax.frontend.nn")
 _stock: Any = importlib.import_module("tvm.relax.backend.cpu_generic.pipeline")
 
-__all__ = ["build", "compute_with_numpy", "has_llvm", "make_inputs", "run"]
+__all__ = [
+    "build",
+    "compute_with_numpy",
+    "has_llvm",
+    "largest_difference",
+    "make_inputs",
+    "run",
+]
 
 Array: TypeAlias = Any
 """A NumPy array of 32-bit floats."""
@@ -153,6 +160,14 @@ def run(executable: Any, parameters: list[str], inputs: dict[str, Array]) -> Arr
     arrays = [_tvm.runtime.tensor(inputs[name], device) for name in ("x", *parameters)]
     result: Array = _relax.VirtualMachine(executable, device)["transformer_block"](*arrays).numpy()
     return result
+
+
+def largest_difference(result: Array, expected: Array) -> float:
+    """Return how far apart two results are anywhere; infinity if they cannot be compared."""
+    if result.shape != expected.shape:
+        return math.inf
+    difference = float(_np.abs(result - expected).max())
+    return math.inf if math.isnan(difference) else difference
 
 
 def _failing_pipeline(target: Any) -> Any:

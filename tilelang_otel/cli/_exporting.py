@@ -91,7 +91,7 @@ def choose_destination(output: str | None, default_file: str | None = None) -> D
     remark = ""
     if config_file := environment.get("OTEL_CONFIG_FILE"):
         exporters: list[tuple[str, str]] = []
-        remark = f"traces went where OTEL_CONFIG_FILE={config_file} says"
+        remark = f"traces are exported as OTEL_CONFIG_FILE={config_file} says"
         is_file_wanted = False
     else:
         exporters = exporters_in_force(default_exporter=FILE_EXPORTER)
@@ -207,8 +207,16 @@ class Session:
         """
         from tilelang_otel.provider import flush
 
-        is_written = self._processor is None or self._processor.force_flush()
+        is_written = self.flush_file()
         return flush() and is_written
+
+    def flush_file(self) -> bool:
+        """Write what has ended to the file that was added to a provider, if one was.
+
+        Returns:
+            Whether it is written.
+        """
+        return self._processor is None or bool(self._processor.force_flush())
 
     def report(self, console: Console) -> None:
         """Print the trees, if there is a file, and where traces went.
@@ -238,8 +246,8 @@ class Session:
         if self._provider is None:
             return []
         if self._is_foreign:
-            return ["traces went where the program sends its own: it has a tracer provider"]
-        return [f"traces went to {target}" for target in self.destination.targets]
+            return ["traces are exported where the program sends its own: it has a tracer provider"]
+        return [f"traces are exported to {target}" for target in self.destination.targets]
 
     def _traces(self, path: str) -> list[Trace]:
         from tilelang_otel.cli._trace_file import SpanReader

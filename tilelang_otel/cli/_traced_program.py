@@ -78,7 +78,8 @@ def _report(session: Session) -> None:
 
         if sys.stdout is not None:  # pyright: ignore[reportUnnecessaryComparison]
             sys.stdout.flush()
-        session.flush()
+        # A provider of ours has been shut down by now.
+        session.flush_file()
         session.report(make_console(stderr=True))
         sys.stderr.flush()
     except (Exception, KeyboardInterrupt):  # noqa: BLE001
