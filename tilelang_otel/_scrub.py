@@ -19,27 +19,33 @@ __all__ = ["attribute_value", "clean_name", "describe_failure", "error_type"]
 _NAME_CHARACTERS = 256
 _VALUE_CHARACTERS = 1024
 _MESSAGE_CHARACTERS = 1024
+_MESSAGE_READ = 4096
 _MESSAGE_LINES = 12
+_LINE_CHARACTERS = 300
 _STACK_FRAMES = 40
+_STACK_CHARACTERS = 8192
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
 _CONTROL_BUT_LINES = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]+")
 
-# Where a message turns into a program: TVMScript, CUDA or C source, generated
-# Python. The message is cut there, whatever follows.
-_SOURCE = re.compile(
-    r"""^\s*(
-        \#\s*(include|define|pragma|ifn?def|if|endif|from\s+tvm)\b
-      | (from|import)\s+\w[\w.]*\s
-      | @\s*(T|I|R|tvm|tilelang|triton)\b
-      | (extern\s+"C"|__global__|__device__|template\s*<|namespace\s+\w)
-      | (class|def)\s+\w+.*:\s*$
-      | (static|inline|typedef|struct|using)\s.*[;{]\s*$
-      | primfn\(|allocate\(|attr\s*\[|buffer_realize
-      | with\s+T\.|for\s+.*\bin\s+T\.
-      | [\w.\[\], ]+\s*=\s*T\.\w+\(
-    )""",
-    re.VERBOSE | re.MULTILINE,
+# A line at which a message turns into a program: TVMScript, CUDA, C, LLVM or PTX
+# source, generated Python. The message is cut there, whatever follows. Matched
+# against one line with single spaces, which keeps it fast on any text.
+_SOURCE_LINE = re.compile(
+    r"""
+        \#\s?(include|define|pragma|ifn?def|if|endif|from\ tvm)\b
+      | from\ [\w.]+\ import\b
+      | import\ [\w.]+(\ as\ \w+)?$
+      | @\ ?(T|I|R|tvm|tilelang|triton)\b
+      | (extern\ "C"|__global__|__device__|__kernel|template\ ?<|namespace\ \w)
+      | (class|def)\ \w.*:$
+      | (static|inline|typedef|struct|using)\ .*[;{]$
+      | (primfn\(|allocate\(|attr\ ?\[|buffer_realize)
+      | (with\ T\.|for\ .*\bin\ T\.)
+      | [\w.\[\],\ ]+=\ ?T\.\w+\(
+      | (;\ ModuleID|define\ .*@\w|\.(version|target|visible|entry)\ )
+    """,
+    re.VERBOSE,
 )
 
 
@@ -76,9 +82,15 @@ def attribute_value(value: Any) -> str | bool | int | float | None:
     if isinstance(value, str):
         return _cut(_valid(value[: _VALUE_CHARACTERS + 1]), _VALUE_CHARACTERS)
     if isinstance(value, int):
-        return value if -(2**63) <= value < 2**63 else str(value)[:_VALUE_CHARACTERS]
-    scalar = getattr(value, "item", None) or getattr(value, "value", None)
-    plain = scalar() if callable(scalar) else scalar
+        if -(2**63) <= value < 2**63:
+            return value
+        # Python refuses to write very large numbers in decimal.
+        return _cut(str(value) if value.bit_length() < 4096 else hex(value), _VALUE_CHARACTERS)
+    try:
+        scalar = getattr(value, "item", None) or getattr(value, "value", None)
+        plain = scalar() if callable(scalar) else scalar
+    except Exception:  # noqa: BLE001 - an array has no one value, and anything may raise anything
+        return None
     return attribute_value(plain) if isinstance(plain, bool | int | float | str) else None
 
 
@@ -87,7 +99,7 @@ def error_type(error: BaseException) -> str:
     kind = type(error)
     if kind.__module__ in ("builtins", "exceptions"):
         return kind.__qualname__
-    return _cut(f"{kind.__module__}.{kind.__qualname__}", _NAME_CHARACTERS)
+    return clean_name(f"{kind.__module__}.{kind.__qualname__}")
 
 
 def describe_failure(error: BaseException | None) -> Failure:
@@ -112,12 +124,18 @@ def _message(error: BaseException) -> str:
     except Exception:  # noqa: BLE001 - an exception that cannot print itself is the user's
         return "(the exception has no printable message)"
     # Only the beginning is looked at: a message may hold megabytes of source.
-    text = _CONTROL_BUT_LINES.sub(" ", _valid(text[: 4 * _MESSAGE_CHARACTERS]))
-    source = _SOURCE.search(text)
-    kept = text[: source.start()] if source else text
-    lines = [line.rstrip()[:300] for line in kept.splitlines() if line.strip()]
-    was_cut = source is not None or len(lines) > _MESSAGE_LINES
-    short = "\n".join(lines[:_MESSAGE_LINES])
+    was_cut = len(text) > _MESSAGE_READ
+    text = _CONTROL_BUT_LINES.sub(" ", _valid(text[:_MESSAGE_READ]))
+    kept: list[str] = []
+    for line in text.splitlines():
+        words = " ".join(line.split())
+        if not words:
+            continue
+        if len(kept) == _MESSAGE_LINES or _SOURCE_LINE.match(words):
+            was_cut = True
+            break
+        kept.append(_cut(line.rstrip(), _LINE_CHARACTERS))
+    short = "\n".join(kept)
     if was_cut:
         short = f"{short}\n… (cut)" if short else "(the message is source code: cut)"
     return _cut(short, _MESSAGE_CHARACTERS)
@@ -129,7 +147,11 @@ def _stacktrace(error: BaseException) -> str:
         f'  File "{frame.f_code.co_filename}", line {line}, in {frame.f_code.co_name}'
         for frame, line in traceback.walk_tb(error.__traceback__)
     ]
-    return _valid("\n".join(lines[-_STACK_FRAMES:]))[: 8 * _MESSAGE_CHARACTERS]
+    text = _valid("\n".join(lines[-_STACK_FRAMES:]))
+    if len(text) > _STACK_CHARACTERS:
+        # The end is where it was raised.
+        text = text[-_STACK_CHARACTERS:].partition("\n")[2]
+    return text
 
 
 def _valid(text: str) -> str:
