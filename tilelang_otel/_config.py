@@ -25,6 +25,9 @@ _logger = logging.getLogger(__name__)
 
 _warned: set[str] = set()
 
+_FOREVER_S: Final = 1e9
+"""More than anybody waits, and few enough for a clock's integers and for locks."""
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -77,7 +80,7 @@ def _seconds(value: Any) -> float:
     number = float(value)
     if not (math.isfinite(number) and number > 0):
         raise ValueError
-    return number
+    return min(number, _FOREVER_S)
 
 
 def _count(value: Any) -> int:
@@ -163,7 +166,7 @@ def read_settings(**keywords: Any) -> Settings:
         if given is not None:
             try:
                 values[field.name] = source.parse(given)
-            except (TypeError, ValueError):
+            except (TypeError, ValueError, OverflowError):
                 raise ValueError(f"{field.name}={given!r}: expected {source.accepts}") from None
             continue
         text = os.environ.get(source.variable, "").strip()
@@ -171,7 +174,7 @@ def read_settings(**keywords: Any) -> Settings:
             continue
         try:
             values[field.name] = source.parse(text)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             warn_once(
                 source.variable,
                 f"{source.variable}={text[:80]!r} is ignored: expected {source.accepts}; "
