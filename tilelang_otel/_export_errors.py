@@ -30,8 +30,18 @@ class Explanation:
     """Whether trying again within seconds is of no use."""
 
 
+_OTHER_PROTOCOL: Final = "set OTEL_EXPORTER_OTLP_PROTOCOL to what it speaks: grpc or http/protobuf"
+
 # The first that fits counts. Patterns are for what gRPC, requests and urllib3 say.
 _KNOWN: Final[Sequence[tuple[str, Explanation]]] = (
+    (
+        r"[Pp]roxyError|connect to proxy",
+        Explanation(
+            "the proxy of the environment cannot be reached",
+            "add the host to NO_PROXY, or correct HTTP_PROXY or HTTPS_PROXY",
+            is_final=True,
+        ),
+    ),
     (
         r"UNAUTHENTICATED|\b401\b",
         Explanation(
@@ -65,12 +75,12 @@ _KNOWN: Final[Sequence[tuple[str, Explanation]]] = (
         ),
     ),
     (
-        r"HTTP/0\.9|BadStatusLine|RemoteDisconnected|Trying to connect an http1"
-        r"|[Cc]onnection aborted|Connection reset|[Ss]ocket closed|GOAWAY|protocol error",
-        Explanation(
-            "the connection broke, as when it speaks another protocol",
-            "set OTEL_EXPORTER_OTLP_PROTOCOL to what it speaks: grpc or http/protobuf",
-        ),
+        r"parsing HTTP/2|Expected SETTINGS|HTTP/0\.9|BadStatusLine|connect an http1",
+        Explanation("it speaks another protocol", _OTHER_PROTOCOL, is_final=True),
+    ),
+    (
+        r"RemoteDisconnected|[Cc]onnection aborted|Connection reset|[Ss]ocket closed|GOAWAY",
+        Explanation("the connection broke, as with another protocol", _OTHER_PROTOCOL),
     ),
     (
         r"[Nn]ame or service not known|[Nn]ame resolution|NameResolution|getaddrinfo"
