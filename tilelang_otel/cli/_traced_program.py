@@ -127,6 +127,8 @@ def _foreign(trace: TracebackType | None) -> TracebackType | None:
         if not trace.tb_frame.f_code.co_filename.startswith(_PACKAGE):
             entries.append(trace)
         trace = trace.tb_next
-    for entry, following in zip(entries, [*entries[1:], None], strict=True):
+    following: TracebackType | None = None
+    for entry in reversed(entries):
         entry.tb_next = following
-    return entries[0] if entries else None
+        following = entry
+    return following

@@ -74,10 +74,11 @@ def main(args: argparse.Namespace) -> int:
     """
     module: list[str] | None = args.module
     program: list[str] = args.program
-    if program[:1] == ["--"]:
-        program = program[1:]
     if module is not None:
-        program = ["-m", *module]
+        # What follows a "--" has become part of the other argument.
+        program = ["-m", *module, *program]
+    elif program[:1] == ["--"]:
+        program = program[1:]
     if len(program) < (1 if module is None else 2):
         return _complain(f"what is to be run?\nusage: {_USAGE}")
     if module is None and not os.path.exists(program[0]):
