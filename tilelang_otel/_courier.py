@@ -43,16 +43,18 @@ class Errand:
 
 
 class Courier:
-    """Does errands one after the other, and does so again in a forked child.
+    """Does errands one after the other.
 
     Args:
         name: The thread's name.
+        restarts: Whether it does so again in a forked child. The process never
+            forgets one that does, so not for those that are made time and again.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, *, restarts: bool = True) -> None:
         self._name = name
         self._start()
-        if hasattr(os, "register_at_fork"):
+        if restarts and hasattr(os, "register_at_fork"):
             restart = weakref.WeakMethod(self._start)
             os.register_at_fork(after_in_child=lambda: (method := restart()) and method())
 

@@ -82,6 +82,9 @@ def configure(
                     "traces are not recorded: OpenTelemetry's SDK cannot be loaded "
                     f"({error}); install 'tilelang-otel[otlp]'",
                 )
+            except Exception as error:  # noqa: BLE001 - components of others may raise anything
+                reason = environment.mask(f"{type(error).__name__}: {error}")[:200]
+                warn_once("configure", f"traces are not recorded: {reason}")
     return trace.get_tracer_provider()
 
 
@@ -115,7 +118,7 @@ def flush(timeout_s: float | None = None) -> bool:
         return is_in_time and failed == [delivery.exporter.failed for delivery in deliveries]
 
     try:
-        courier = Courier("tilelang-otel-flush")
+        courier = Courier("tilelang-otel-flush", restarts=False)
     except RuntimeError:  # the process exits, and this Python starts no thread any more
         return work()
     errand = courier.send(work)
