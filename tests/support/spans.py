@@ -191,22 +191,19 @@ class SpanMemory:
 
 
 class CountingIds(IdGenerator):
-    """Ids from 1 on, so that a failing test reads the same each time."""
+    """Ids that count up, over all providers, so that they tell which span came first."""
 
-    def __init__(self) -> None:
-        self._spans = itertools.count(1)
-        self._traces = itertools.count(1)
-        self._lock = threading.Lock()
+    _ids = itertools.count(1)
+    _lock = threading.Lock()
 
     def generate_span_id(self) -> int:
         """Return the next span id."""
         with self._lock:
-            return next(self._spans)
+            return next(self._ids)
 
     def generate_trace_id(self) -> int:
         """Return the next trace id."""
-        with self._lock:
-            return next(self._traces)
+        return self.generate_span_id()
 
 
 class Ticks:

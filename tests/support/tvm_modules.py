@@ -1,0 +1,79 @@
+"""Passes and models of real TVM, for tests that need one. Imports TVM when called."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable
+from typing import Any
+
+__all__ = ["compile_mlp", "empty_module", "mlp", "python_pass", "raising", "tolerant"]
+
+
+def python_pass(name: str, function: Callable[[Any], Any]) -> Any:
+    """Return a module pass around ``function``.
+
+    Args:
+        name: The pass's name.
+        function: Takes the module and returns it.
+    """
+    from tvm.ir import transform
+
+    @transform.module_pass(opt_level=0, name=name)
+    def run(mod: Any, context: Any) -> Any:
+        return function(mod)
+
+    return run
+
+
+def raising(name: str, error: BaseException | Callable[[], BaseException]) -> Any:
+    """Return a pass that raises ``error``, or what it makes."""
+
+    def body(mod: Any) -> Any:
+        raise error if isinstance(error, BaseException) else error()
+
+    return python_pass(name, body)
+
+
+def tolerant(name: str, inner: Any, then: Any = None) -> Any:
+    """Return a pass that catches the failure of ``inner``, and runs ``then``."""
+
+    def body(mod: Any) -> Any:
+        with contextlib.suppress(Exception):
+            inner(mod)
+        return mod if then is None else then(mod)
+
+    return python_pass(name, body)
+
+
+def empty_module() -> Any:
+    """Return a module without functions."""
+    import tvm
+
+    return tvm.IRModule({})
+
+
+@functools.cache
+def mlp() -> Any:
+    """Return a two-layer perceptron whose only Relax function is ``forward``."""
+    from tvm.relax.frontend import nn
+
+    class MLP(nn.Module):
+        def __init__(self) -> None:
+            self.fc1 = nn.Linear(64, 256)
+            self.relu = nn.ReLU()
+            self.fc2 = nn.Linear(256, 10)
+
+        def forward(self, x: Any) -> Any:
+            return self.fc2(self.relu(self.fc1(x)))
+
+    spec: Any = {"forward": {"x": nn.spec.Tensor((1, 64), "float32")}}
+    return MLP().export_tvm(spec)[0]
+
+
+def compile_mlp() -> Any:
+    """Compile :func:`mlp` for the CPU."""
+    import tvm
+
+    target: Any = "llvm"
+    return tvm.compile(mlp(), target=target)
