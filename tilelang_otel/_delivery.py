@@ -19,11 +19,12 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, Spa
 
 from tilelang_otel._config import warn_once
 from tilelang_otel._courier import Courier, Errand
+from tilelang_otel._exit import finish
 from tilelang_otel._export_errors import explain, listening
 
 __all__ = ["CountingExporter", "Delivery"]
 
-_NO_LIMIT_S = 30.0
+_FLUSH_TIMEOUT_S = 30.0
 
 
 class CountingExporter(SpanExporter):
@@ -103,14 +104,15 @@ class Delivery(SpanProcessor):
 
     Args:
         exporter: Where batches go. Batch sizes are taken from the environment.
-        child_timeout_s: How many seconds a forked child waits for a flush.
+        timeout_s: How many seconds without progress a shutdown waits, and a
+            forked child for a flush.
     """
 
-    def __init__(self, exporter: CountingExporter, child_timeout_s: float) -> None:
+    def __init__(self, exporter: CountingExporter, timeout_s: float) -> None:
         self.exporter = exporter
         self._batches = BatchSpanProcessor(exporter)
         self._courier = Courier("tilelang-otel-delivery")
-        self._child_timeout_s = child_timeout_s
+        self._timeout_s = timeout_s
         self._is_closed = False
         self._is_child = False
         self._reset()
@@ -159,7 +161,7 @@ class Delivery(SpanProcessor):
                 self._open -= 1
                 is_last = self._open <= 0
         self._batches.on_end(span)
-        if is_last and not self.force_flush(int(self._child_timeout_s * 1000)):
+        if is_last and not self.force_flush(int(self._timeout_s * 1000)):
             # Once is enough: from now on the child does not wait any more.
             self._is_child = False
 
@@ -191,10 +193,10 @@ class Delivery(SpanProcessor):
         if self._is_closed:
             return False
         failed = self.exporter.failed
-        timeout_s = _NO_LIMIT_S if timeout_millis is None else timeout_millis / 1000
+        timeout_s = _FLUSH_TIMEOUT_S if timeout_millis is None else timeout_millis / 1000
         return self.start_flush().wait(timeout_s) and self.exporter.failed == failed
 
     def shutdown(self) -> None:
-        """Export what has ended, wait up to 30 s for it, and take nothing more."""
+        """Export what has ended, wait for it as long as process exit would, take nothing more."""
         if not self._is_closed:
-            self.start_close().wait(_NO_LIMIT_S)
+            finish([self], self._timeout_s)

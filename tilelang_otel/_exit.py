@@ -7,14 +7,16 @@ delivered, and how, is up to what was added to it.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 from tilelang_otel._courier import Courier, Errand
+from tilelang_otel._export_errors import mute
 
-__all__ = ["PATIENCE", "ExitHandler", "Leaving", "ShutDown"]
+__all__ = ["PATIENCE", "ExitHandler", "Leaving", "ShutDown", "finish"]
 
 _logger = logging.getLogger(__name__)
 
@@ -47,21 +49,25 @@ class ShutDown:
     Args:
         shutdown: Does it; may take long, and is called in another thread.
         what: What it is, for a message.
+        is_ours: Whether what its exporters log is replaced by that message; the
+            application's own exporters speak for themselves.
     """
 
     progress = 0
 
-    def __init__(self, shutdown: Callable[[], object], what: str) -> None:
+    def __init__(self, shutdown: Callable[[], object], what: str, *, is_ours: bool = True) -> None:
         self._shutdown = shutdown
         self._what = what
+        self._is_ours = is_ours
         self._courier = Courier("tilelang-otel-shutdown")
         self._errand: Errand | None = None
 
     def start_close(self) -> Errand:
         """Begin to shut it down, and return at once."""
-        # Whatever its exporters say about it would come once for every batch.
-        for name in ("opentelemetry.exporter", "opentelemetry.sdk"):
-            logging.getLogger(name).setLevel(logging.CRITICAL + 1)
+        if self._is_ours:
+            # Exporters would say the same for every batch.
+            for name in ("opentelemetry.exporter", "opentelemetry.sdk"):
+                mute(name)
         self._errand = self._courier.send(self._shutdown)
         self._courier.close()
         return self._errand
@@ -99,14 +105,24 @@ class _Wait:
         self._errand.wait(min(self.deadline_s - time.monotonic(), _POLL_S))
 
 
-class ExitHandler:
-    """Finishes what was added to it when the process exits, within a bound.
-
-    Whatever accepts nothing for ``timeout_s`` seconds is given up; what goes on
-    accepting gets :data:`PATIENCE` times as long. A second Ctrl-C ends it at once.
+def finish(leaving: Sequence[Leaving], timeout_s: float) -> None:
+    """Finish everything at once, and wait within a bound.
 
     Args:
-        timeout_s: Seconds without progress.
+        leaving: What to finish.
+        timeout_s: After how many seconds without progress one of them is given
+            up. What goes on making progress gets :data:`PATIENCE` times as long.
+    """
+    waits = [_Wait(item, timeout_s) for item in leaving]
+    while waits := [wait for wait in waits if not wait.is_over()]:
+        waits[0].wait()
+
+
+class ExitHandler:
+    """Finishes what was added to it when the process exits; Ctrl-C ends the waiting.
+
+    Args:
+        timeout_s: As for :func:`finish`.
     """
 
     def __init__(self, timeout_s: float) -> None:
@@ -121,13 +137,9 @@ class ExitHandler:
     def run(self) -> None:
         """Finish everything. Never raises; says in one line what was lost."""
         leaving, self._leaving = self._leaving, []
-        try:
-            waits = [_Wait(item, self._timeout_s) for item in leaving]
-            while waits := [wait for wait in waits if not wait.is_over()]:
-                waits[0].wait()
-        except KeyboardInterrupt:
-            # The program is over, and its user has no more time for us.
-            pass
+        # Ctrl-C: the program is over, and its user has no more time for us.
+        with contextlib.suppress(KeyboardInterrupt):
+            finish(leaving, self._timeout_s)
         losses = [loss for item in leaving if (loss := item.loss())]
         if losses:
             _logger.warning("tilelang-otel: %s", "; ".join(losses))

@@ -15,7 +15,7 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = ["Explanation", "explain", "listening"]
+__all__ = ["Explanation", "explain", "listening", "mute"]
 
 _KEPT: Final = 8
 
@@ -132,6 +132,7 @@ class _Listener(logging.Handler):
         super().__init__()
         self._logger = logger
         self.thread = threading.local()
+        self.is_mute = False
 
     def emit(self, record: logging.LogRecord) -> None:
         said: list[str] | None = getattr(self.thread, "said", None)
@@ -139,7 +140,8 @@ class _Listener(logging.Handler):
             said.append(record.getMessage())
             del said[:-_KEPT]
         # Who debugs the exporters wants to see everything where it happens.
-        if said is None or self._logger.isEnabledFor(logging.DEBUG):
+        is_shown = said is None and not self.is_mute
+        if is_shown or self._logger.isEnabledFor(logging.DEBUG):
             parent = self._logger.parent
             if parent is not None:
                 parent.callHandlers(record)
@@ -158,16 +160,26 @@ def listening(said: list[str], to: str = "opentelemetry.exporter") -> Generator[
             few are kept.
         to: The logger above those that are listened to.
     """
-    with _lock:
-        listener = _listeners.get(to)
-        if listener is None:
-            logger = logging.getLogger(to)
-            listener = _listeners[to] = _Listener(logger)
-            logger.addHandler(listener)
-            logger.propagate = False
+    listener = _listener_of(to)
     before = getattr(listener.thread, "said", None)
     listener.thread.said = said
     try:
         yield
     finally:
         listener.thread.said = before
+
+
+def mute(to: str) -> None:
+    """Show nothing of what is logged below the logger ``to`` from now on, in any thread."""
+    _listener_of(to).is_mute = True
+
+
+def _listener_of(name: str) -> _Listener:
+    with _lock:
+        listener = _listeners.get(name)
+        if listener is None:
+            logger = logging.getLogger(name)
+            listener = _listeners[name] = _Listener(logger)
+            logger.addHandler(listener)
+            logger.propagate = False
+        return listener

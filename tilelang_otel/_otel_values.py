@@ -92,6 +92,17 @@ def word_list(names: Iterable[str], last: str = "or") -> str:
     return f"{', '.join(ordered[:-1])} {last} {ordered[-1]}"
 
 
+_ATTRIBUTE: Final = re.compile(r"[^=]*[^=\s][^=]*=")
+
+
+def _is_text(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def _ignored(default: str) -> Checked:
     return Checked(None, f"is ignored, using {default}")
 
@@ -212,12 +223,21 @@ def readable_file(default: str) -> Kind:
     return Kind(check, lambda: "the path of a file that can be read")
 
 
+def text(default: str) -> Kind:
+    """Return the kind of texts that can be sent: anything but bytes that are no UTF-8."""
+
+    def check(text: str) -> Checked:
+        return Checked(text) if _is_text(text) else _ignored(default)
+
+    return Kind(check, lambda: "text in UTF-8")
+
+
 def attributes() -> Kind:
     """Return the kind of lists of resource attributes, whose values are not shown."""
 
     def check(text: str) -> Checked:
         entries = [entry.strip() for entry in text.split(",") if entry.strip()]
-        good = [entry for entry in entries if re.match(r"[^=]*[^=\s][^=]*=", entry)]
+        good = [entry for entry in entries if _ATTRIBUTE.match(entry) and _is_text(entry)]
         lost = len(entries) - len(good)
         remark = f"is used without {lost} of its {len(entries)} entries" if lost else None
         return Checked(",".join(good) or None, remark)

@@ -21,6 +21,7 @@ from tilelang_otel._otel_values import (
     components,
     number,
     readable_file,
+    text,
     whole_number,
     words,
 )
@@ -65,6 +66,7 @@ COMMON: Final[Mapping[str, Kind]] = {
         "opentelemetry_resource_detector", "the default ones", star=True
     ),
     "OTEL_RESOURCE_ATTRIBUTES": attributes(),
+    "OTEL_SERVICE_NAME": text("the program's name"),
     "OTEL_PYTHON_SDK_INTERNAL_METRICS_ENABLED": boolean("is ignored, using false"),
     "OTEL_PYTHON_EXPORTER_OTLP_GRPC_RETRYABLE_ERROR_CODES": words(
         _GRPC_STATUS_CODES, "the default ones"

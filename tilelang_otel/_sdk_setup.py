@@ -40,7 +40,7 @@ def build_provider(
     Args:
         environment: OpenTelemetry's variables.
         exporters: Names of span exporters, as entry points.
-        exit_timeout_s: How many seconds a forked child waits for a flush.
+        exit_timeout_s: How many seconds without progress are waited for.
 
     Returns:
         The provider, which shuts nothing down on exit, and its deliveries. An
@@ -107,6 +107,7 @@ def _program_name() -> str:
     """Return the script's name without suffix, a package's for ``python -m``, else python."""
     path = PurePath(sys.argv[0] if sys.argv else "")
     name = path.parent.name if path.stem == "__main__" else path.stem
+    name = name.encode("utf-8", "replace").decode("utf-8")
     return name if name and name != "-c" else "python"
 
 

@@ -147,7 +147,7 @@ def _configure_from_variables(
     for leaving in (*deliveries, *set_up_other_signals(environment, provider.resource)):
         handler.add(leaving)
     # Processors that the application has added; deliveries are closed by then.
-    handler.add(ShutDown(provider.shutdown, "traces of the application's own processors"))
+    handler.add(ShutDown(provider.shutdown, "traces of other processors", is_ours=False))
 
 
 def _configure_from_file(environment: OtelEnvironment, timeout_s: float) -> bool:

@@ -72,6 +72,8 @@ WRONG = [
     Wrong("OTEL_PYTHON_TRACER_PROVIDER", "mine", None, "sdk_tracer_provider"),
     Wrong("OTEL_EXPERIMENTAL_RESOURCE_DETECTORS", "process,moon", "process", "otel, process"),
     Wrong("OTEL_RESOURCE_ATTRIBUTES", "a=b,c", "a=b", "without 1 of its 2 entries"),
+    Wrong("OTEL_RESOURCE_ATTRIBUTES", "a=b,c=\udcff", "a=b", "without 1 of its 2 entries"),
+    Wrong("OTEL_SERVICE_NAME", "\udcff", None, "text in UTF-8"),
     Wrong("OTEL_METRICS_EXPORTER", "statsd", None, "console"),
     Wrong("OTEL_PYTHON_EXPORTER_OTLP_GRPC_RETRYABLE_ERROR_CODES", "X", None, "UNAVAILABLE"),
     Wrong(ENDPOINT, "ftp://collector", None, "a URL such as"),
