@@ -180,6 +180,16 @@ def test_traceback_of_a_failed_compile_is_the_programs_own(tmp_path: Path) -> No
     ]
 
 
+def test_program_that_does_not_compile_is_not_burdened(tmp_path: Path) -> None:
+    """Neither a compiler nor the SDK nor rich is loaded before it is needed."""
+    (tmp_path / "program.py").write_text(
+        "import sys\n"
+        "heavy = ('tvm', 'tilelang', 'opentelemetry.sdk', 'grpc', 'google.protobuf', 'rich')\n"
+        "print([name for name in heavy if name in sys.modules])\n"
+    )
+    assert run_command("run", "program.py", cwd=tmp_path).stdout == "[]\n"
+
+
 # -- what is not run --------------------------------------------------------------
 
 
