@@ -33,7 +33,7 @@ from tests.benchmarks.report import as_markdown, print_checks, print_results
 from tests.benchmarks.results import Results, describe_machine
 from tests.benchmarks.variants import Variant, make_variants
 
-_ROUNDS = {"small": 25, "large": 9, "callbacks": 300, "emission": 300}
+_ROUNDS = {"small": 30, "large": 9, "callbacks": 300, "emission": 300}
 _QUICK_ROUNDS = {"small": 7, "large": 3, "callbacks": 80, "emission": 80}
 
 
