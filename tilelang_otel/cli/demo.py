@@ -114,7 +114,8 @@ def _compile(model: Any, fail: bool, console: Console, progress: Console) -> int
     """Compile and run the model, and print what came of it."""
     inputs = model.make_inputs()
     try:
-        with progress.status("compiling a transformer block with TVM"):
+        # A livelier sign would take its time from the passes.
+        with progress.status("compiling a transformer block with TVM", refresh_per_second=0.5):
             executable, parameters = model.build(fail=fail)
     except Exception as error:
         if not fail:
