@@ -1,0 +1,57 @@
+# Everything here sets up what it needs, from Python 3.10 or newer and make alone.
+# Environments are in .venv/; `make clean` removes them.
+
+PYTHON ?= python3
+export PYTHON
+
+TVM := tvm-0.27
+TVM_VERSIONS := tvm-0.25 tvm-0.26 tvm-0.27
+PYTEST := -m pytest -q
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-unit test-all $(addprefix test-,$(TVM_VERSIONS)) \
+	check format bench wheel-test clean
+
+help: ## Show this list
+	@sed -n 's/^\([a-z0-9. -]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 22
+
+demo: ## Compile a transformer block and show what the compile did
+	@tests/environments/set_up.sh $(TVM) .venv/$(TVM)
+	@.venv/$(TVM)/bin/tilelang-otel demo
+
+test: ## Run the tests, on the newest TVM
+	@tests/environments/set_up.sh $(TVM) .venv/$(TVM)
+	TILELANG_OTEL_TEST_ENV=tvm .venv/$(TVM)/bin/python $(PYTEST) \
+		tests/unit tests/contract tests/integration
+
+test-unit: ## Run the unit tests: no compiler, a few seconds
+	@tests/environments/set_up.sh none .venv/none
+	TILELANG_OTEL_TEST_ENV=none .venv/none/bin/python $(PYTEST) tests/unit
+
+$(addprefix test-,$(TVM_VERSIONS)): test-%: ## Run what depends on the compiler, on one TVM
+	@tests/environments/set_up.sh $* .venv/$*
+	TILELANG_OTEL_TEST_ENV=tvm .venv/$*/bin/python $(PYTEST) tests/contract tests/integration
+
+test-all: test test-tvm-0.25 test-tvm-0.26 ## Run the tests on every supported TVM
+
+check: ## Lint, check the format, check types
+	@tests/environments/set_up.sh $(TVM) .venv/$(TVM)
+	.venv/$(TVM)/bin/ruff check
+	.venv/$(TVM)/bin/ruff format --check
+	.venv/$(TVM)/bin/pyright --pythonpath .venv/$(TVM)/bin/python
+
+format: ## Format, and mend what can be mended
+	@tests/environments/set_up.sh $(TVM) .venv/$(TVM)
+	.venv/$(TVM)/bin/ruff format
+	.venv/$(TVM)/bin/ruff check --fix
+
+bench: ## Measure what tracing costs
+	@tests/environments/set_up.sh $(TVM) .venv/$(TVM)
+	.venv/$(TVM)/bin/python -m tests.benchmarks
+
+wheel-test: ## Install the wheel into an environment of its own, and run the demo there
+	@tests/environments/set_up.sh $(TVM) .venv/$(TVM)
+	TILELANG_OTEL_TEST_ENV=tvm .venv/$(TVM)/bin/python $(PYTEST) tests/wheel
+
+clean: ## Remove the environments and what was built
+	rm -rf .venv dist build .pytest_cache .ruff_cache
