@@ -7,7 +7,15 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["compile_mlp", "empty_module", "mlp", "python_pass", "raising", "tolerant"]
+__all__ = [
+    "compile_mlp",
+    "empty_module",
+    "mlp",
+    "python_pass",
+    "raising",
+    "scaling",
+    "tolerant",
+]
 
 
 def python_pass(name: str, function: Callable[[Any], Any]) -> Any:
@@ -77,3 +85,25 @@ def compile_mlp() -> Any:
 
     target: Any = "llvm"
     return tvm.compile(mlp(), target=target)
+
+
+def scaling(bind_thread: bool = False) -> Any:
+    """Return a module whose only function, ``main``, doubles 16 numbers.
+
+    Args:
+        bind_thread: Whether it runs on a device's threads.
+    """
+    from tvm import IRModule, te
+
+    a: Any = te.placeholder((16,), "float32", name="A")
+    b: Any = te.compute((16,), lambda i: a[i] * 2, name="B")
+    function: Any = te.create_prim_func([a, b])
+    if not bind_thread:
+        return IRModule({"main": function.with_attr("global_symbol", "main")})
+    from tvm import s_tir
+
+    schedule: Any = s_tir.Schedule(function)
+    block = getattr(schedule, "get_sblock", None) or schedule.get_block
+    [loop] = schedule.get_loops(block("B"))
+    schedule.bind(loop, "threadIdx.x")
+    return schedule.mod
