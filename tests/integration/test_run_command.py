@@ -190,6 +190,21 @@ def test_program_that_does_not_compile_is_not_burdened(tmp_path: Path) -> None:
     assert run_command("run", "program.py", cwd=tmp_path).stdout == "[]\n"
 
 
+def test_checkout_that_is_not_installed_can_run_programs(program: Path) -> None:
+    """The package need not be on the program's path, and does not get there."""
+    program.write_text("import sys\nprint(sys.path)\n")
+    root = Path(__file__).parents[2]
+    plain = run_python(str(program), cwd=root, environment={"PYTHONPATH": ""})
+    traced = run_python(
+        *("-m", "tilelang_otel", "run", "--output", str(program.parent / "t.jsonl")),
+        *(str(program),),
+        cwd=root,
+        environment={"PYTHONPATH": ""},
+    )
+    assert (traced.returncode, traced.stdout) == (0, plain.stdout)
+    assert traced.stderr == "tilelang-otel run: nothing was compiled, so there is no trace\n"
+
+
 # -- what is not run --------------------------------------------------------------
 
 

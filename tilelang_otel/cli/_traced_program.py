@@ -14,7 +14,7 @@ import dataclasses
 import json
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, Final
 
@@ -24,7 +24,7 @@ from tilelang_otel.cli._exporting import Destination, Session
 __all__ = ["environment_for", "start"]
 
 HAND_OVER: Final = "_TILELANG_OTEL_RUN"
-"""The variable in which ``run`` tells the program where traces go."""
+"""The variable in which ``run`` tells the program where traces go; read by ``sitecustomize``."""
 
 COMMAND: Final = "tilelang-otel run"
 
@@ -38,17 +38,23 @@ def environment_for(destination: Destination, pid: int) -> dict[str, str]:
         destination: Where its traces go.
         pid: The process that is to report; 0 means the one that reads it first.
     """
-    content = {"pid": pid, "prefix": sys.prefix, "destination": dataclasses.asdict(destination)}
+    content = {
+        "pid": pid,
+        "prefix": sys.prefix,
+        "root": os.path.dirname(os.path.dirname(_PACKAGE)),
+        "destination": dataclasses.asdict(destination),
+    }
     return {**destination.environment(), HAND_OVER: json.dumps(content)}
 
 
-def start() -> None:
-    """Trace this process, if it belongs to a traced program. Never raises."""
+def start(content: Mapping[str, Any]) -> None:
+    """Trace this process. Never raises.
+
+    Args:
+        content: What the variable of :func:`environment_for` holds.
+    """
     with guard:
-        content: dict[str, Any] = json.loads(os.environ.get(HAND_OVER, "null") or "null") or {}
-        if content.get("prefix") != sys.prefix:
-            return
-        fields: dict[str, Any] = content["destination"]
+        fields: dict[str, Any] = dict(content["destination"])
         fields["targets"] = tuple(fields["targets"])
         pid = content["pid"] or os.getpid()
         os.environ[HAND_OVER] = json.dumps({**content, "pid": pid})
