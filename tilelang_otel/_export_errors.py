@@ -103,7 +103,7 @@ _KNOWN: Final[Sequence[tuple[str, Explanation]]] = (
     ),
     (
         r"UNAVAILABLE|\b50[234]\b|Service Unavailable|Bad Gateway",
-        Explanation("it is not available (503)", "look into the receiver's own log"),
+        Explanation("it is not available", "start a receiver there, or look into its log"),
     ),
 )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.machinery
 import json
 import sys
 from pathlib import Path
@@ -309,7 +310,7 @@ def test_bundled_tvm_is_found_without_importing_it(
     (package / "__init__.py").write_text("raise AssertionError('imported')")
     (bundled / "version.py").write_text('__version__ = "0.25.dev0"\n')
     monkeypatch.setattr(sys, "path", [str(tmp_path)])
-    monkeypatch.setattr(sys, "meta_path", [sys.meta_path[-1]])
+    monkeypatch.setattr(sys, "meta_path", [importlib.machinery.PathFinder])
     for name in ("tvm", "tilelang"):
         monkeypatch.delitem(sys.modules, name, raising=False)
     found = {compiler.name: compiler for compiler in find_compilers()}

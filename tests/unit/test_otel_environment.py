@@ -70,7 +70,7 @@ WRONG = [
     Wrong("OTEL_PROPAGATORS", "b4", None, "baggage and tracecontext"),
     Wrong("OTEL_PYTHON_ID_GENERATOR", "dice", None, "random"),
     Wrong("OTEL_PYTHON_TRACER_PROVIDER", "mine", None, "sdk_tracer_provider"),
-    Wrong("OTEL_EXPERIMENTAL_RESOURCE_DETECTORS", "process,moon", "process", "otel, process"),
+    Wrong("OTEL_EXPERIMENTAL_RESOURCE_DETECTORS", "process,moon", "process", "otel"),
     Wrong("OTEL_RESOURCE_ATTRIBUTES", "a=b,c", "a=b", "without 1 of its 2 entries"),
     Wrong("OTEL_RESOURCE_ATTRIBUTES", "a=b,c=\udcff", "a=b", "without 1 of its 2 entries"),
     Wrong("OTEL_SERVICE_NAME", "\udcff", None, "text in UTF-8"),
