@@ -27,6 +27,7 @@ _COMPLAINING_LOGGERS = (
 _PATCHED = (
     ("tvm.ir.transform", "PassContext", "__init__"),
     ("tvm.ir.transform", "PassContext", "override_instruments"),
+    ("tvm.ir.transform", "PassContext", "__exit__"),
     ("tvm.ir.transform", "Pass", "__call__"),
     ("tvm.driver.build_module", None, "compile"),
     ("tvm.driver", None, "compile"),

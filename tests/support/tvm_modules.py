@@ -8,6 +8,8 @@ from collections.abc import Callable
 from typing import Any
 
 __all__ = [
+    "CallLog",
+    "call_log",
     "compile_mlp",
     "empty_module",
     "mlp",
@@ -16,6 +18,46 @@ __all__ = [
     "scaling",
     "tolerant",
 ]
+
+
+CallLog = list[tuple[str, ...]]
+"""Calls of an instrument's hooks: the hook, and the pass it was about."""
+
+
+def call_log(calls: CallLog, raises: str = "") -> Any:
+    """Return an instrument, as users write them, that writes down every call it gets.
+
+    Args:
+        calls: Where it writes to.
+        raises: Name of a hook that raises instead.
+    """
+    from tvm.ir.instrument import PassInstrument
+
+    class Log(PassInstrument):
+        __slots__ = ("__dict__",)
+
+        def enter_pass_ctx(self) -> None:
+            self.log("enter_pass_ctx")
+
+        def exit_pass_ctx(self) -> None:
+            self.log("exit_pass_ctx")
+
+        def should_run(self, mod: Any, info: Any) -> Any:
+            self.log("should_run", info.name)
+            return True
+
+        def run_before_pass(self, mod: Any, info: Any) -> None:
+            self.log("run_before_pass", info.name)
+
+        def run_after_pass(self, mod: Any, info: Any) -> None:
+            self.log("run_after_pass", info.name)
+
+        def log(self, hook: str, *about: str) -> None:
+            if hook == raises:
+                raise LookupError(f"{hook} raises")
+            calls.append((hook, *about))
+
+    return Log()
 
 
 def python_pass(name: str, function: Callable[[Any], Any]) -> Any:

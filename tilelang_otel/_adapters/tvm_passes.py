@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import importlib
 import sys
+import threading
 from collections.abc import Callable, Generator
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -20,12 +21,23 @@ from tilelang_otel._adapters._patches import Patches
 from tilelang_otel._guard import guard
 from tilelang_otel._interrupt import swallowed_interrupt
 from tilelang_otel._recorder import CompileScope, Recorder
-from tilelang_otel.events._callbacks import drop_dead_frames, is_context_entered, muted
+from tilelang_otel.events._callbacks import (
+    drop_dead_frames,
+    held,
+    is_context_entered,
+    muted,
+    times_entered,
+)
 from tilelang_otel.observer import OTelPassObserver
 
 __all__ = ["TVMPasses"]
 
 _getframe = sys._getframe  # pyright: ignore[reportPrivateUsage]
+
+
+class _Thread(threading.local):
+    covered: Any = None
+    """The default context that has our instrument for the length of a call."""
 
 
 class TVMPasses:
@@ -41,6 +53,7 @@ class TVMPasses:
         self._patches = Patches()
         self._instrument: Any = None
         self._transform: Any = None
+        self._thread = _Thread()
 
     def put_on(self) -> None:
         """Wrap; raises on a TVM that lacks what is wrapped."""
@@ -49,6 +62,8 @@ class TVMPasses:
         self._instrument = StackedPassInstrument(self._observer)
         self._transform = importlib.import_module("tvm.ir.transform")
         self._patches.wrap(self._transform.PassContext, "__init__", self._construct)
+        self._patches.wrap(self._transform.PassContext, "override_instruments", self._override)
+        self._patches.wrap(self._transform.PassContext, "__exit__", self._leave)
         call = self._transform.Pass.__call__
         self._patches.put(self._transform.Pass, "__call__", self._watched(call))
         self._recorder.cover = self.covered
@@ -73,12 +88,56 @@ class TVMPasses:
         # PassContext(opt_level, required_pass, disabled_pass, instruments, config)
         given = args[3] if len(args) > 3 else kwargs.get("instruments")
         instruments = list(given) if given else []
-        if any(self._records_the_same(instrument) for instrument in instruments):
-            return args, kwargs
-        instruments.append(self._instrument)
+        if not any(self._records_the_same(instrument) for instrument in instruments):
+            instruments.append(self._instrument)
         if len(args) > 3:
             return (*args[:3], instruments, *args[4:]), kwargs
         return args, {**kwargs, "instruments": instruments}
+
+    def _override(
+        self, wrapped: Callable[..., None], instance: Any, args: Any, kwargs: Any
+    ) -> None:
+        """Let the program replace its own instruments, and leave ours where it is."""
+        instruments: list[Any] | None = None
+        with guard:
+            if self._has_ours(instance) and not self._is_covered(instance):
+                given = args[0] if args else kwargs["instruments"]
+                instruments = [*given, self._instrument]
+        if instruments is None:
+            wrapped(*args, **kwargs)
+            return
+        try:
+            with held(self._observer):
+                wrapped(instruments)
+        finally:
+            with guard:
+                if not self._has_ours(instance):
+                    # One of the program's hooks raised: TVM has forgotten them all.
+                    self._instrument.exit_pass_ctx()
+
+    def _leave(self, wrapped: Callable[..., Any], instance: Any, args: Any, kwargs: Any) -> Any:
+        """See to it that our instrument leaves, even if one of the program's raises.
+
+        TVM then calls no more hooks, and this thread would seem to be in the
+        context for ever.
+        """
+        entered = 0
+        with guard:
+            if self._has_ours(instance):
+                entered = times_entered(self._observer)
+        try:
+            return wrapped(*args, **kwargs)
+        finally:
+            with guard:
+                if entered and times_entered(self._observer) == entered:
+                    self._instrument.exit_pass_ctx()
+
+    def _has_ours(self, context: Any) -> bool:
+        return any(self._instrument.same_as(other) for other in context.instruments)
+
+    def _is_covered(self, context: Any) -> bool:
+        covered = self._thread.covered
+        return covered is not None and covered.same_as(context)
 
     def _records_the_same(self, instrument: Any) -> bool:
         observer = getattr(instrument, "observer", None)
@@ -142,8 +201,9 @@ class TVMPasses:
                 elif not is_context_entered():
                     current = self._transform.PassContext.current()
                     if len(current.instruments) == 0:
+                        self._thread.covered = current
+                        stack.callback(self._uncover, current)
                         current.override_instruments([self._instrument])
-                        stack.callback(_override, current)
             try:
                 yield
             except BaseException as error:
@@ -152,7 +212,9 @@ class TVMPasses:
                     raise interrupt from None
                 raise
 
-
-def _override(context: Any) -> None:
-    with guard:
-        context.override_instruments([])
+    def _uncover(self, context: Any) -> None:
+        """Take our instrument from a default context, unless the program has replaced it."""
+        with guard:
+            if self._has_ours(context):
+                context.override_instruments([])
+            self._thread.covered = None

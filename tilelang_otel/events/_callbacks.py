@@ -33,8 +33,10 @@ __all__ = [
     "PassCallbacks",
     "active_callbacks",
     "drop_dead_frames",
+    "held",
     "is_context_entered",
     "muted",
+    "times_entered",
 ]
 
 _getframe = sys._getframe  # pyright: ignore[reportPrivateUsage]
@@ -59,6 +61,8 @@ class _Thread(threading.local):
 
     def __init__(self) -> None:
         self.entries: list[_Entry] = []
+        self.held: PassEventObserver | None = None
+        """Whose contexts go on although TVM calls exit and enter."""
 
 
 _thread = _Thread()
@@ -104,6 +108,8 @@ class PassCallbacks:
 
     def enter(self) -> None:
         """Handle TVM's ``enter_pass_ctx``."""
+        if _thread.held is self.observer:
+            return
         entry = self._push(by_hand=False)
         try:
             answer = self.observer.enter_pass_context()
@@ -117,6 +123,8 @@ class PassCallbacks:
 
     def exit(self) -> None:
         """Handle TVM's ``exit_pass_ctx``."""
+        if _thread.held is self.observer:
+            return
         entry = self._own.top
         try:
             if entry is not None and entry.stack.open:
@@ -360,6 +368,11 @@ def is_context_entered() -> bool:
     return bool(_thread.entries)
 
 
+def times_entered(observer: PassEventObserver) -> int:
+    """Return in how many contexts of this thread ``observer`` is told of passes."""
+    return sum(entry.owner.observer is observer for entry in _thread.entries)
+
+
 def drop_dead_frames(caller: FrameType, error: BaseException) -> None:
     """Tell the recorded contexts of this thread that ``error`` has just ended some passes.
 
@@ -387,6 +400,16 @@ def muted(observer: PassEventObserver) -> Generator[None, None, None]:
     finally:
         for entry in entries:
             entry.is_muted = False
+
+
+@contextmanager
+def held(observer: PassEventObserver) -> Generator[None, None, None]:
+    """Let no context of ``observer`` end or begin on this thread within this scope."""
+    _thread.held = observer
+    try:
+        yield
+    finally:
+        _thread.held = None
 
 
 def _forget_the_parents() -> None:
