@@ -19,7 +19,8 @@ from types import TracebackType
 from typing import Any, Final
 
 from tilelang_otel._guard import guard
-from tilelang_otel.cli._exporting import Destination, Session
+from tilelang_otel.cli._destination import Destination
+from tilelang_otel.cli._exporting import Session
 
 __all__ = ["environment_for", "start"]
 

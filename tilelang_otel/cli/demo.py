@@ -1,7 +1,7 @@
 """``tilelang-otel demo``: compiles a small model, and shows what that looks like.
 
 Owns the options, the progress and the exit code. The model is up to
-``_demo_model``; where traces go, to ``_exporting``.
+``_demo_model``; tracing and the tree, to ``_exporting``.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
 import tilelang_otel
-from tilelang_otel.cli._exporting import OutputError, Session, choose_destination
+from tilelang_otel.cli._destination import OutputError, choose_destination
+from tilelang_otel.cli._exporting import Session
 
 if TYPE_CHECKING:
     from argparse import _SubParsersAction  # pyright: ignore[reportPrivateUsage]

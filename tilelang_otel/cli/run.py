@@ -3,7 +3,7 @@
 Python itself runs it, in this process: nothing but a start-up hook, found
 through ``PYTHONPATH``, tells it from a program that is not traced. Processes
 that the program starts inherit the hook. What the hook does is up to
-``_traced_program``; where traces go, to ``_exporting``.
+``_traced_program``; where traces go, to ``_destination``.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
-from tilelang_otel.cli._exporting import OutputError, choose_destination
+from tilelang_otel.cli._destination import OutputError, choose_destination
 from tilelang_otel.cli._traced_program import environment_for
 
 if TYPE_CHECKING:
