@@ -36,6 +36,7 @@ class _PressCtrlC(PassInstrument):
     __slots__ = ("__dict__",)
 
     def run_before_pass(self, mod: Any, info: Any) -> None:
+        """Start the timer, if it is the slow pass."""
         if info.name == _SLOW:
             signal.setitimer(signal.ITIMER_REAL, 0.001)
 
@@ -58,11 +59,13 @@ def big_module() -> Any:
 
 @pytest.fixture
 def exporter() -> InMemorySpanExporter:
+    """Where the spans of a test are."""
     return InMemorySpanExporter()
 
 
 @pytest.fixture
 def provider(exporter: InMemorySpanExporter) -> TracerProvider:
+    """A provider that keeps its spans."""
     provider = TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     return provider
