@@ -3,17 +3,21 @@
 
 PYTHON ?= python3
 export PYTHON
+# A TVM or TileLang on it would hide the one that is to be tested.
+unexport PYTHONPATH
 
 TVM := tvm-0.27
 TVM_VERSIONS := tvm-0.25 tvm-0.26 tvm-0.27
 PYTEST := -m pytest -q
 
 .DEFAULT_GOAL := help
+.NOTPARALLEL:
 .PHONY: help demo test test-unit test-all $(addprefix test-,$(TVM_VERSIONS)) \
 	check format bench wheel-test clean
 
 help: ## Show this list
-	@sed -n 's/^\([a-z0-9. -]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 22
+	@echo 'make PYTHON=python3.12 TARGET takes another Python than python3. Targets:'
+	@sed -n 's/^\(# \)\{0,1\}\([a-z][a-z0-9., -]*\):.*## /\2\t/p' $(MAKEFILE_LIST) | expand -t 32
 
 demo: ## Compile a transformer block and show what the compile did
 	@tests/environments/set_up.sh $(TVM) .venv/$(TVM)
@@ -28,7 +32,8 @@ test-unit: ## Run the unit tests: no compiler, a few seconds
 	@tests/environments/set_up.sh none .venv/none
 	TILELANG_OTEL_TEST_ENV=none .venv/none/bin/python $(PYTEST) tests/unit
 
-$(addprefix test-,$(TVM_VERSIONS)): test-%: ## Run what depends on the compiler, on one TVM
+# test-tvm-0.25, -0.26, -0.27: ## Run what depends on the compiler, on that TVM
+$(addprefix test-,$(TVM_VERSIONS)): test-%:
 	@tests/environments/set_up.sh $* .venv/$*
 	TILELANG_OTEL_TEST_ENV=tvm .venv/$*/bin/python $(PYTEST) tests/contract tests/integration
 
@@ -36,6 +41,9 @@ test-all: test test-tvm-0.25 test-tvm-0.26 ## Run the tests on every supported T
 
 check: ## Lint, check the format, check types
 	@tests/environments/set_up.sh $(TVM) .venv/$(TVM)
+	@# pyright is a Node program, and would fetch a Node from elsewhere than the package index.
+	@command -v node >/dev/null || .venv/$(TVM)/bin/python -m pip install --quiet \
+		--constraint tests/environments/constraints.txt 'pyright[nodejs]'
 	.venv/$(TVM)/bin/ruff check
 	.venv/$(TVM)/bin/ruff format --check
 	.venv/$(TVM)/bin/pyright --pythonpath .venv/$(TVM)/bin/python
@@ -55,3 +63,4 @@ wheel-test: ## Install the wheel into an environment of its own, and run the dem
 
 clean: ## Remove the environments and what was built
 	rm -rf .venv dist build .pytest_cache .ruff_cache
+	find tilelang_otel tests -name __pycache__ -type d -prune -exec rm -rf {} +

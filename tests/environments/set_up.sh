@@ -12,22 +12,52 @@ directory=$2
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
 python=${PYTHON:-python3}
+# Not those of the shell that make was called from: they would hide what is installed.
+unset PYTHONPATH PYTHONHOME
 
-if ! "$python" -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null; then
-    echo "$python is not Python 3.10 or newer: say which one is, e.g. make PYTHON=python3.12 $name" >&2
+fail() {
+    echo "$1" >&2
     exit 1
-fi
+}
+
+which="Say which Python to take, e.g. make PYTHON=python3.12"
+command -v "$python" >/dev/null 2>&1 || fail "There is no $python here. $which"
+"$python" -c 'import sys; sys.exit(sys.version_info < (3, 10))' ||
+    fail "$python is older than 3.10. $which"
+"$python" -c 'import ensurepip, venv' 2>/dev/null ||
+    fail "$python cannot make environments: install python3-venv. Or: $which"
+[ -f "$here/$name.txt" ] ||
+    fail "There is no environment $name: there are $(cd "$here" && ls -- *.txt | sed 's/\.txt$//' | tr '\n' ' ')"
 
 wanted=$(cat "$root/pyproject.toml" "$here/constraints.txt" "$here/$name.txt" "$0" | cksum)
-wanted="$wanted $root $("$python" -c 'import sys; print(sys.version)')"
+wanted="$wanted $root $("$python" -c 'import sys; print(sys.executable, sys.version)')"
 if [ -f "$directory/ready" ] && [ "$(cat "$directory/ready")" = "$wanted" ]; then
     exit 0
 fi
 
-echo "Setting up the environment $name in $directory (about half a minute)…" >&2
+install() {
+    "$directory/bin/python" -m pip install --quiet --no-input --disable-pip-version-check \
+        --constraint "$here/constraints.txt" "$@"
+}
+
+echo "Setting up the environment $name in $directory (a minute or two)…" >&2
+(
+    waited=0
+    while sleep 15 >/dev/null 2>&1; do
+        waited=$((waited + 15))
+        echo "… still installing, $waited s" >&2
+    done
+) &
+heartbeat=$!
+trap 'kill $heartbeat 2>/dev/null' EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
+
 rm -rf "$directory"
 "$python" -m venv "$directory"
-"$directory/bin/python" -m pip install --quiet --disable-pip-version-check \
-    --constraint "$here/constraints.txt" --requirement "$here/$name.txt" \
-    --editable "$root[dev]"
+# First what builds this package: pip would fetch another version each time.
+install hatchling editables
+install --no-build-isolation --requirement "$here/$name.txt" --editable "$root[dev]" ||
+    fail "The environment $name could not be set up; the next make begins anew."
 printf '%s' "$wanted" > "$directory/ready"
+echo "The environment $name is ready." >&2
