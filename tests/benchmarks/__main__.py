@@ -30,7 +30,7 @@ from tests.benchmarks.emission import measure_emission
 from tests.benchmarks.latency import measure_latency
 from tests.benchmarks.memory import measure_memory
 from tests.benchmarks.report import as_markdown, print_checks, print_results
-from tests.benchmarks.results import Results, describe_machine
+from tests.benchmarks.results import Results, describe_machine, load_average
 from tests.benchmarks.variants import Variant, make_variants
 
 _ROUNDS = {"small": 30, "large": 9, "callbacks": 300, "emission": 300}
@@ -87,6 +87,7 @@ def _check(variants: list[Variant], collector: Collector) -> list[Check]:
 
 def _measure(variants: list[Variant], collector: Collector, rounds: dict[str, int]) -> Results:
     what = {"small": compiles.small(), "large": compiles.large()}
+    load = load_average()
     with _progress() as stage:
         checks = [
             *check_spans(variants, what["small"], "small"),
@@ -109,6 +110,7 @@ def _measure(variants: list[Variant], collector: Collector, rounds: dict[str, in
         memory = measure_memory(variants, stage("memory", len(variants)))
     return Results(
         machine=describe_machine(),
+        load=load,
         titles={variant.key: variant.title for variant in variants},
         passes={name: passes_seen(compile_it) for name, compile_it in what.items()},
         rounds=rounds,

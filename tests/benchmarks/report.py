@@ -58,6 +58,8 @@ def print_results(results: Results, file: IO[str] | None = None) -> None:
     out = _Printer(file)
     out.line(results.machine)
     out.line("Medians of interleaved runs, and the quartiles around them.\n")
+    if results.is_busy:
+        out.line(f"The machine was busy (load {results.load:.1f}): CPU times say more.\n", "yellow")
     for name, latencies in results.latency.items():
         out.table(
             f"What a compile takes: {name}, {results.passes[name]} passes, "

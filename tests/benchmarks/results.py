@@ -14,7 +14,7 @@ from tests.benchmarks.latency import Latency
 from tests.benchmarks.memory import COMPILES, Memory
 from tests.benchmarks.statistics import Spread
 
-__all__ = ["Goal", "Results", "describe_machine"]
+__all__ = ["Goal", "Results", "describe_machine", "load_average"]
 
 _CALLBACKS_US = 3.0
 _UNSAMPLED_US = 1.0
@@ -38,6 +38,8 @@ class Results:
     """All of a run; the dictionaries are by the variants' keys."""
 
     machine: str
+    load: float | None
+    """How many programs wanted to run in the minute before; None where unknown."""
     titles: dict[str, str]
     passes: dict[str, int]
     """How many passes each compile has: ``small`` and ``large``."""
@@ -51,6 +53,11 @@ class Results:
     emission: Emission
     memory: dict[str, Memory]
     checks: list[Check]
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether others used so much of the machine that wall times say little."""
+        return self.load is not None and self.load > (os.cpu_count() or 1)
 
     def goals(self) -> list[Goal]:
         """Compare with the goals."""
@@ -81,6 +88,11 @@ class Results:
     def as_json(self) -> dict[str, Any]:
         """Return everything as plain data."""
         return {**asdict(self), "goals": [asdict(goal) for goal in self.goals()]}
+
+
+def load_average() -> float | None:
+    """Return how many programs wanted to run, on average over the last minute."""
+    return os.getloadavg()[0] if hasattr(os, "getloadavg") else None
 
 
 def describe_machine() -> str:

@@ -36,6 +36,7 @@ def _results(**changes: Any) -> Results:
     latency = Latency(_spread(1399.5), _spread(1.05), _spread(1399.5), _spread(1.125))
     results = Results(
         machine="a machine",
+        load=None,
         titles=_TITLES,
         passes={"small": 79, "large": 92},
         rounds={"small": 25, "large": 9},
@@ -150,6 +151,14 @@ def test_results_printed_fit_100_columns_uncut() -> None:
     assert "…" not in text
     assert "TVM's PassTimingInstrument (C++)" in text
     assert "✓" in text
+
+
+@pytest.mark.parametrize(("load", "is_said"), [(0.0, False), (9999.0, True), (None, False)])
+def test_results_of_a_busy_machine_say_so(load: float | None, is_said: bool) -> None:
+    """Wall times are worth little where others compute."""
+    file = _Terminal("utf-8")
+    print_results(_results(load=load), file)
+    assert ("The machine was busy" in file.written()) is is_said
 
 
 def test_results_printed_in_ascii_have_their_marks_spelled_out() -> None:
