@@ -269,9 +269,15 @@ class ExceptionMark:
         self._handled_id = id(sys.exc_info()[1])
 
     def leaving(self) -> BaseException | None:
-        """Return the exception that is leaving the scope, if there is one."""
+        """Return the exception that is leaving the scope, if there is one.
+
+        Closing a generator is not one: that is how a generator that holds a scope
+        is told that it is no longer needed.
+        """
         error = sys.exc_info()[1]
-        return None if id(error) == self._handled_id else error
+        if id(error) == self._handled_id or isinstance(error, GeneratorExit):
+            return None
+        return error
 
 
 def _passed_through(error: BaseException | None, frames: list[Frame]) -> bool:

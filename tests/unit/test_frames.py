@@ -174,6 +174,13 @@ def test_dead_does_not_blame_another_exception_being_handled() -> None:
     assert (_names(dead), error) == (["A"], None)
 
 
+def test_dead_spares_a_frame_by_hand_below_dead_ones() -> None:
+    """Nothing is known of it, so it is taken to be running."""
+    stack = _stack(_frame("A", _returned()), _frame("Hand"), _frame("C", _returned()))
+    assert _names(_deeper(stack.dead)[0]) == ["C"]
+    assert _names(stack.open) == ["A", "Hand"]
+
+
 # -- names ----------------------------------------------------------------------
 
 

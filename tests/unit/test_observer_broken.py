@@ -154,4 +154,8 @@ def test_methods_called_out_of_order_do_nothing(mode: str, memory: SpanMemory) -
     observer.pass_finished(None, event, state)
     observer.exit_pass_context()
     observer.exit_pass_context()
-    assert outline(memory.spans) == ["PassContext", "  A"]
+    assert outline(memory.take()) == ["PassContext", "  A"]
+    observer.enter_pass_context()
+    observer.pass_started(None, event)
+    observer.exit_pass_context()
+    assert outline(memory.spans) == ["PassContext", "  A!"]

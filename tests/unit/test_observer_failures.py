@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from typing import Any
 
 import pytest
@@ -187,20 +188,25 @@ def test_pass_that_calls_itself_and_catches_the_failure_has_no_error(
     assert_sound(memory.spans)
 
 
+@pytest.mark.parametrize("message", ["the second", "the first"])
 def test_second_failure_after_a_caught_one_names_its_own_pass(
-    mode: str, memory: SpanMemory
+    mode: str, memory: SpanMemory, message: str
 ) -> None:
     """A tolerant pass that later fails itself is where its own failure comes from."""
     callbacks = observed(memory.provider, mode)
 
-    def fail() -> None:
-        run(callbacks, "Id")
-        raise KernelError("the second")
+    def tolerant() -> None:
+        try:
+            run(callbacks, "Boom", _fail(ValueError("the first")))
+        except ValueError:
+            run(callbacks, "Id")
+        raise KernelError(message)
 
     with pytest.raises(KernelError), pass_context(callbacks):
-        run(callbacks, "Tol", _catching(callbacks, ValueError("the first"), fail))
-    assert outline(memory.spans) == ["PassContext!", "  Tol!*", "    Boom!", "    Id"]
-    assert memory.named("Tol").status.description == "the second"
+        run(callbacks, "Tol", tolerant)
+    assert outline(memory.spans) == ["PassContext!", "  Tol!*", "    Boom!*", "    Id"]
+    assert memory.named("Boom").status.description == "the first"
+    assert memory.named("Tol").status.description == message
 
 
 def test_exception_outside_of_every_pass_is_on_the_context(mode: str, memory: SpanMemory) -> None:
@@ -229,7 +235,7 @@ def test_context_in_an_except_block_is_no_failure(mode: str, memory: SpanMemory)
     assert outline(memory.spans) == ["PassContext", "  A"]
 
 
-@pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(3), GeneratorExit()])
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(3)])
 def test_exceptions_that_are_no_errors_pass_through_and_are_named(
     mode: str, memory: SpanMemory, error: BaseException
 ) -> None:
@@ -242,6 +248,24 @@ def test_exceptions_that_are_no_errors_pass_through_and_are_named(
         f"PassContext! {type(error).__name__}",
         f"  A!* {type(error).__name__}",
     ]
+
+
+def test_generator_that_holds_a_context_and_is_closed_is_no_failure(
+    mode: str, memory: SpanMemory
+) -> None:
+    """Closing it is how one says that it is done."""
+    callbacks = observed(memory.provider, mode)
+
+    def held() -> Generator[None, None, None]:
+        with pass_context(callbacks):
+            run(callbacks, "A")
+            yield
+
+    generator = held()
+    next(generator)
+    run(callbacks, "B")
+    generator.close()
+    assert outline(memory.spans) == ["PassContext", "  A", "  B"]
 
 
 def test_context_left_with_open_frames_but_no_exception_marks_them(

@@ -83,6 +83,7 @@ def test_sampling_is_decided_anew_for_each_compile(mode: str) -> None:
 def test_noop_provider_gets_no_work(mode: str) -> None:
     """Where the application has switched telemetry off, nothing is recorded."""
     _compile_unseen(observed(NoOpTracerProvider(), mode))
+    _compile_unseen(observed(NoOpTracerProvider(), mode, context_span=False))
 
 
 @pytest.mark.parametrize("key", ["contextmanager", "suppress_instrumentation"])

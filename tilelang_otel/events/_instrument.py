@@ -5,13 +5,16 @@ The only part of the event API that needs TVM, so it alone imports it.
 
 from __future__ import annotations
 
+import atexit
+import ctypes
 import importlib
 import importlib.util
 import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from tilelang_otel.events._callbacks import PassCallbacks, active_callbacks
+from tilelang_otel._guard import guard
+from tilelang_otel.events._callbacks import PassCallbacks, active_callbacks, is_context_entered
 from tilelang_otel.events._model import (
     CapturePredicate,
     IncompletePass,
@@ -203,3 +206,20 @@ def _instrument_of(callbacks: PassCallbacks) -> StackedPassInstrument:
         instrument = StackedPassInstrument.__new__(StackedPassInstrument)
         instrument._bind(callbacks)  # pyright: ignore[reportPrivateUsage]
     return instrument
+
+
+def _outlive_python() -> None:
+    """Let nothing of ours that TVM still holds be freed when Python is gone.
+
+    A context that was entered and never left is freed with the main thread, after
+    the interpreter: to free a Python callback then ends the process with a
+    segmentation fault.
+    """
+    with guard:
+        if is_context_entered():
+            transform: Any = importlib.import_module("tvm.ir.transform")
+            for instrument in transform.PassContext.current().instruments:
+                ctypes.pythonapi.Py_IncRef(ctypes.py_object(instrument))
+
+
+atexit.register(_outlive_python)
