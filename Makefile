@@ -53,9 +53,9 @@ format: ## Format, and mend what can be mended
 	.venv/$(TVM)/bin/ruff format
 	.venv/$(TVM)/bin/ruff check --fix
 
-bench: ## Measure what tracing costs
+bench: ## Measure what tracing costs (ARGS=--quick: in a minute)
 	@tests/environments/set_up.sh $(TVM) .venv/$(TVM)
-	.venv/$(TVM)/bin/python -m tests.benchmarks
+	.venv/$(TVM)/bin/python -m tests.benchmarks $(ARGS)
 
 wheel-test: ## Install the wheel into an environment of its own, and run the demo there
 	@tests/environments/set_up.sh $(TVM) .venv/$(TVM)
