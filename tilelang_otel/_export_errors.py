@@ -125,30 +125,38 @@ def explain(said: Sequence[str]) -> Explanation:
     return Explanation(what, _OTHER.advice)
 
 
-class _Listener(logging.Handler):
-    """Takes what exporters log in a thread that listens, and passes on the rest."""
+class _Listener(logging.Filter):
+    """Takes what is logged in a thread that listens, and lets the rest pass.
 
-    def __init__(self, logger: logging.Logger) -> None:
+    A filter of the loggers themselves, because what a logger lets pass goes to
+    handlers that are the application's to choose.
+    """
+
+    def __init__(self, to: str) -> None:
         super().__init__()
-        self._logger = logger
+        self._to = to
         self.thread = threading.local()
         self.is_mute = False
 
-    def emit(self, record: logging.LogRecord) -> None:
+    def filter(self, record: logging.LogRecord) -> bool:
         said: list[str] | None = getattr(self.thread, "said", None)
         if said is not None:
             said.append(record.getMessage())
             del said[:-_KEPT]
+        is_taken = said is not None or self.is_mute
         # Who debugs the exporters wants to see everything where it happens.
-        is_shown = said is None and not self.is_mute
-        if is_shown or self._logger.isEnabledFor(logging.DEBUG):
-            parent = self._logger.parent
-            if parent is not None:
-                parent.callHandlers(record)
+        return not is_taken or logging.getLogger(self._to).isEnabledFor(logging.DEBUG)
+
+    def install(self) -> None:
+        """Listen to every logger that there is by now."""
+        loggers = logging.getLogger().manager.loggerDict
+        names = [name for name in list(loggers) if f"{name}.".startswith(f"{self._to}.")]
+        for name in (self._to, *names):
+            # Adding what is there already does nothing.
+            logging.getLogger(name).addFilter(self)
 
 
 _listeners: dict[str, _Listener] = {}
-_lock = threading.Lock()
 
 
 @contextlib.contextmanager
@@ -158,9 +166,10 @@ def listening(said: list[str], to: str = "opentelemetry.exporter") -> Generator[
     Args:
         said: Where messages are appended; they may hold secrets. Only the last
             few are kept.
-        to: The logger above those that are listened to.
+        to: The logger that is listened to, with those below it that exist by now.
     """
-    listener = _listener_of(to)
+    listener = _listeners.setdefault(to, _Listener(to))
+    listener.install()
     before = getattr(listener.thread, "said", None)
     listener.thread.said = said
     try:
@@ -171,15 +180,6 @@ def listening(said: list[str], to: str = "opentelemetry.exporter") -> Generator[
 
 def mute(to: str) -> None:
     """Show nothing of what is logged below the logger ``to`` from now on, in any thread."""
-    _listener_of(to).is_mute = True
-
-
-def _listener_of(name: str) -> _Listener:
-    with _lock:
-        listener = _listeners.get(name)
-        if listener is None:
-            logger = logging.getLogger(name)
-            listener = _listeners[name] = _Listener(logger)
-            logger.addHandler(listener)
-            logger.propagate = False
-        return listener
+    listener = _listeners.setdefault(to, _Listener(to))
+    listener.is_mute = True
+    listener.install()

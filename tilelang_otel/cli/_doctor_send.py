@@ -79,13 +79,14 @@ def send_through_config_file(
     path = environment.get("OTEL_CONFIG_FILE") or ""
     trace_ids: list[str] = []
 
-    def work() -> bool:
+    def work(said: list[str]) -> bool:
         provider = configure(exit_timeout_s=timeout_s)
         with provider.get_tracer(semconv.SCOPE_NAME).start_as_current_span(SPAN_NAME) as span:
             trace_ids.append(f"{span.get_span_context().trace_id:032x}")
             is_recording = span.is_recording()
         flush = getattr(provider, "force_flush", None)
-        return is_recording and flush is not None and flush() is not False
+        with listening(said):
+            return is_recording and flush is not None and flush() is not False
 
     return [_run(environment, "OTEL_CONFIG_FILE", path, work, timeout_s, tick, trace_ids)]
 
@@ -111,13 +112,14 @@ def _send(
     if exporter in _LOCAL:
         return _without_sending(exporter, target)
 
-    def work() -> bool:
+    def work(said: list[str]) -> bool:
         with environment.applied():
             made = make_exporter(exporter)
-        try:
-            return made.export([span]) is SpanExportResult.SUCCESS
-        finally:
-            made.shutdown()
+        with listening(said):
+            try:
+                return made.export([span]) is SpanExportResult.SUCCESS
+            finally:
+                made.shutdown()
 
     return _run(environment, exporter, target, work, timeout_s, tick, [trace_id])
 
@@ -142,19 +144,14 @@ def _run(
     environment: OtelEnvironment,
     exporter: str,
     target: str,
-    work: Callable[[], bool],
+    work: Callable[[list[str]], bool],
     timeout_s: float,
     tick: Callable[[str, float], None],
     trace_ids: Sequence[str],
 ) -> Sent:
     said: list[str] = []
-
-    def listened() -> bool:
-        with listening(said):
-            return work()
-
-    courier = Courier("tilelang-otel-doctor")
-    errand = courier.send(listened)
+    courier = Courier("tilelang-otel-doctor", restarts=False)
+    errand = courier.send(lambda: work(said))
     courier.close()
     start_s = time.monotonic()
     explanation: Explanation | None = None
