@@ -56,12 +56,13 @@ _TABLE = (
     Row("names", ("semconv", "environment_variables", "version")),
     Row("pure", ("_frames", "_interrupt")),
     Row("settings", ("_config",), ("names",)),
+    Row("variables", ("_otel_*", "_targets"), ("settings",)),
     Row("hygiene", ("_guard", "_scrub"), ("names", "pure", "settings"), _API),
     Row("events", ("events", "events.*"), ("pure",), ("tvm*", "tilelang*")),
     Row(
         "recording",
         ("observer", "_recorder", "_recording", "_spans", "_context"),
-        ("names", "pure", "settings", "hygiene", "events"),
+        ("names", "pure", "settings", "variables", "hygiene", "events"),
         _API,
     ),
     Row(
@@ -79,14 +80,20 @@ _TABLE = (
     ),
     Row(
         "provider",
-        ("provider", "_otlp_file", "_sdk", "_sdk.*"),
-        ("names", "settings", "hygiene"),
+        (
+            *("provider", "_otlp_file", "_sdk_setup", "_other_signals"),
+            *("_delivery", "_exit", "_courier", "_export_errors"),
+        ),
+        ("names", "settings", "variables", "hygiene"),
         (*_API, *_SDK),
     ),
     Row(
         "commands",
         ("cli", "cli.*", "__main__"),
-        ("names", "settings", "hygiene", "recording", "instrumentor", "provider", "root"),
+        (
+            *("names", "settings", "variables", "hygiene", "recording"),
+            *("instrumentor", "provider", "root"),
+        ),
         (*_API, *_SDK, "opentelemetry.instrumentation*", "rich*", "numpy", "tvm*", "tilelang*"),
     ),
     Row("root", ("",), ("names",)),
