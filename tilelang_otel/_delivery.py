@@ -114,6 +114,7 @@ class Delivery(SpanProcessor):
         self._courier = Courier("tilelang-otel-delivery")
         self._timeout_s = timeout_s
         self._is_closed = False
+        self._closing: Errand | None = None
         self._is_child = False
         self._reset()
         if hasattr(os, "register_at_fork"):
@@ -141,6 +142,9 @@ class Delivery(SpanProcessor):
         if lost <= 0:
             return None
         spans = "1 span" if lost == 1 else f"{lost} spans"
+        is_done = self._closing is not None and self._closing.wait(0)
+        if is_done and not self.exporter.failed:
+            return f"{spans} did not fit into the queue: raise OTEL_BSP_MAX_QUEUE_SIZE"
         return f"{spans} could not be delivered to {self.exporter.target}: {self.exporter.reason}"
 
     def on_start(self, span: Span, parent_context: Context | None = None) -> None:
@@ -173,9 +177,9 @@ class Delivery(SpanProcessor):
         """Take no more spans, begin to export what is there, and return at once."""
         self._is_closed = True
         self.exporter.is_quiet = True
-        errand = self._courier.send(self._close)
+        self._closing = self._courier.send(self._close)
         self._courier.close()
-        return errand
+        return self._closing
 
     def _close(self) -> None:
         self._batches.force_flush()

@@ -20,7 +20,7 @@ from opentelemetry.sdk.resources import SERVICE_NAME, Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SpanExporter
 from opentelemetry.sdk.trace.id_generator import IdGenerator
-from opentelemetry.sdk.trace.sampling import Sampler
+from opentelemetry.sdk.trace.sampling import DEFAULT_ON, Sampler
 
 from tilelang_otel._config import warn_once
 from tilelang_otel._delivery import CountingExporter, Delivery
@@ -146,7 +146,8 @@ def _make_sampler(environment: OtelEnvironment) -> Sampler | None:
         "OTEL_TRACES_SAMPLER",
         f"OTEL_TRACES_SAMPLER={name!r} is ignored, using parentbased_always_on: {reason}",
     )
-    return None
+    # None would make the SDK read the variable again, and complain.
+    return DEFAULT_ON
 
 
 def _make_id_generator(environment: OtelEnvironment) -> IdGenerator | None:

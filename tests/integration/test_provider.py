@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import textwrap
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -126,6 +127,18 @@ def test_burst_of_8000_spans_arrives_whole(protocol: Protocol) -> None:
         assert (done.exit_code, done.stderr) == (3, "")
         spans = receiver.wait_for(8000)
     assert len({span.span_id for span in spans}) == len(spans) == 8000
+
+
+def test_spans_that_do_not_fit_into_the_queue_are_counted_and_the_last_survive() -> None:
+    """Loss is said in one line that names the variable; what ended last, roots that is, stays."""
+    sizes = {"OTEL_BSP_MAX_QUEUE_SIZE": "20", "OTEL_BSP_MAX_EXPORT_BATCH_SIZE": "20"}
+    with OTLPReceiver(answers=Answers(delay_s=0.3)) as receiver:
+        done = run_program(SPANS, receiver.environment() | sizes, ("500",))
+        names = [span.name for span in receiver.spans]
+    assert done.exit_code == 3
+    assert "span 499" in names
+    lost = f"{500 - len(names)} spans did not fit into the queue: raise OTEL_BSP_MAX_QUEUE_SIZE"
+    assert done.complaints[-1] == f"tilelang-otel: {lost}"
 
 
 @pytest.mark.parametrize("kind", ["refused", "silent", "never answers"])
@@ -535,6 +548,87 @@ def test_metrics_and_logs_are_exported_when_asked_for(protocol: Protocol) -> Non
         done = run_program(source, receiver.environment() | asked)
         assert (done.exit_code, done.stderr) == (0, "")
     assert {request.signal for request in receiver.requests} == {"metrics", "logs"}
+
+
+def test_components_of_others_are_used_by_their_entry_points(tmp_path: Path) -> None:
+    """Exporters, samplers, id generators, detectors and propagators need only be installed."""
+    (tmp_path / "components.py").write_text(
+        textwrap.dedent("""
+            from opentelemetry.baggage.propagation import W3CBaggagePropagator
+            from opentelemetry.sdk.resources import Resource, ResourceDetector
+            from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
+            from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
+            from opentelemetry.sdk.trace.sampling import ALWAYS_ON
+
+            def sampler(argument):
+                print("sampler", argument)
+                return ALWAYS_ON
+
+            class Ids(RandomIdGenerator):
+                def generate_span_id(self):
+                    return 42
+
+            class Detector(ResourceDetector):
+                def detect(self):
+                    return Resource({"service.name": "detected"})
+
+            class Propagator(W3CBaggagePropagator):
+                pass
+
+            class Exporter(SpanExporter):
+                def export(self, spans):
+                    for span in spans:
+                        service = span.resource.attributes["service.name"]
+                        print(span.name, span.context.span_id, service)
+                    return SpanExportResult.SUCCESS
+        """)
+    )
+    metadata = tmp_path / "components-1.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: components\nVersion: 1\n")
+    (metadata / "entry_points.txt").write_text(
+        "[opentelemetry_traces_exporter]\nmine = components:Exporter\n"
+        "[opentelemetry_traces_sampler]\nmine = components:sampler\n"
+        "[opentelemetry_id_generator]\nmine = components:Ids\n"
+        "[opentelemetry_resource_detector]\nmine = components:Detector\n"
+        "[opentelemetry_propagator]\nmine = components:Propagator\n"
+    )
+    source = SPANS.replace(
+        "import sys, time", f"import sys, time; sys.path.insert(0, {str(tmp_path)!r})"
+    )
+    names = ("TRACES_EXPORTER", "TRACES_SAMPLER", "PYTHON_ID_GENERATOR", "PROPAGATORS")
+    variables = {f"OTEL_{name}": "mine" for name in names} | {
+        "OTEL_EXPERIMENTAL_RESOURCE_DETECTORS": "mine",
+        "OTEL_TRACES_SAMPLER_ARG": "rate=5",
+    }
+    done = run_program(source, variables, ("1",))
+    assert (done.exit_code, done.stderr) == (3, "")
+    assert done.lines[0] == "sampler rate=5"
+    assert done.lines[-1] == "span 0 42 detected"
+
+
+@pytest.mark.parametrize("name", ["exporter", "sampler", "id generator"])
+def test_component_that_raises_costs_one_line(name: str, tmp_path: Path) -> None:
+    """A component that cannot be made is left out, and the program runs."""
+    groups = {
+        "exporter": ("opentelemetry_traces_exporter", "OTEL_TRACES_EXPORTER"),
+        "sampler": ("opentelemetry_traces_sampler", "OTEL_TRACES_SAMPLER"),
+        "id generator": ("opentelemetry_id_generator", "OTEL_PYTHON_ID_GENERATOR"),
+    }
+    group, variable = groups[name]
+    metadata = tmp_path / "broken-1.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: broken\nVersion: 1\n")
+    (metadata / "entry_points.txt").write_text(f"[{group}]\nbroken = no_such_module:X\n")
+    source = SPANS.replace(
+        "import sys, time", f"import sys, time; sys.path.insert(0, {str(tmp_path)!r})"
+    )
+    variables = {"OTEL_TRACES_EXPORTER": "none", variable: "broken"}
+    done = run_program(source, variables, ("1",))
+    assert done.exit_code == 3
+    [line] = done.complaints
+    assert "broken" in line
+    assert "no_such_module" in line
 
 
 def test_default_exporter_is_used_only_when_nothing_says_where_to(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
 import threading
@@ -15,7 +16,7 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 from tilelang_otel import _export_errors
 from tilelang_otel._courier import Courier
 from tilelang_otel._delivery import CountingExporter, Delivery
-from tilelang_otel._exit import ShutDown, finish
+from tilelang_otel._exit import ExitHandler, ShutDown, finish
 from tilelang_otel._export_errors import listening, mute
 
 _fake_logger = logging.getLogger("opentelemetry.exporter.fake")
@@ -167,6 +168,22 @@ def test_finish_gives_up_what_makes_no_progress() -> None:
     finish([leaving], 0.05)
     assert leaving.loss() == "metrics could not all be delivered: no answer in time"
     hang.set()
+
+
+def test_ctrl_c_while_the_process_exits_ends_the_waiting() -> None:
+    """Whoever has no more time does not get a traceback of ours for it."""
+
+    class Impatient(ShutDown):
+        @property
+        def progress(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
+            raise KeyboardInterrupt
+
+    handler = ExitHandler(10)
+    try:
+        handler.add(Impatient(lambda: None, "logs", is_ours=False))
+        handler.run()
+    finally:
+        atexit.unregister(handler.run)
 
 
 def test_finish_names_what_failed() -> None:
