@@ -702,6 +702,30 @@ def test_processors_that_the_application_adds_are_flushed_too() -> None:
     assert (done.lines, done.stderr) == (["flushed", "shut down"], "")
 
 
+def test_concurrent_processors_of_the_application_are_flushed_explicitly() -> None:
+    """The SDK's concurrent processor exports nothing at exit; flush() and shutdown() do work."""
+    source = """
+        import tilelang_otel
+        from opentelemetry import trace
+        from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
+        from opentelemetry.sdk.trace import ConcurrentMultiSpanProcessor, TracerProvider
+        from opentelemetry.sdk.trace.export import BatchSpanProcessor
+
+        provider = TracerProvider(active_span_processor=ConcurrentMultiSpanProcessor(2))
+        provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+        trace.set_tracer_provider(provider)
+        assert tilelang_otel.configure() is provider
+        trace.get_tracer("program").start_span("first").end()
+        print(tilelang_otel.flush())
+        trace.get_tracer("program").start_span("second").end()
+        provider.shutdown()
+    """
+    with OTLPReceiver() as receiver:
+        done = run_program(source, receiver.environment())
+        assert (done.exit_code, done.lines, done.stderr) == (0, ["True"], "")
+        assert [span.name for span in receiver.wait_for(2)] == ["first", "second"]
+
+
 @pytest.mark.parametrize(
     ("body", "expected"),
     [("return True", True), ("return False", False), ("raise OSError", False), ("hang()", False)],
