@@ -261,12 +261,14 @@ class ExceptionMark:
     was already being handled when the block was entered: that one is not leaving.
     """
 
-    __slots__ = ("_handled_id",)
+    __slots__ = ("_handled_id", "_trace_id")
 
     def __init__(self) -> None:
-        # An id, so that nothing is kept alive: the exception outlives the scope,
+        # Ids, so that nothing is kept alive: the exception outlives the scope,
         # which lies within its handler.
-        self._handled_id = id(sys.exc_info()[1])
+        handled = sys.exc_info()[1]
+        self._handled_id = id(handled)
+        self._trace_id = id(handled.__traceback__) if handled is not None else 0
 
     def leaving(self) -> BaseException | None:
         """Return the exception that is leaving the scope, if there is one.
@@ -275,9 +277,11 @@ class ExceptionMark:
         is told that it is no longer needed.
         """
         error = sys.exc_info()[1]
-        if id(error) == self._handled_id or isinstance(error, GeneratorExit):
+        if error is None or isinstance(error, GeneratorExit):
             return None
-        return error
+        # One that was raised again in the scope has a longer traceback than before.
+        was_raised = id(error.__traceback__) != self._trace_id
+        return error if was_raised or id(error) != self._handled_id else None
 
 
 def _passed_through(error: BaseException | None, frames: list[Frame]) -> bool:

@@ -43,7 +43,8 @@ class _Thread(threading.local):
     """The recordings that are running on this thread, outermost first."""
 
     def __init__(self) -> None:
-        self.recordings: list[tuple[TracerProvider | None, Recording]] = []
+        self.recordings: list[tuple[Recorder, TracerProvider | None, Recording]] = []
+        """Each with who began it, and the provider that was found for it."""
 
 
 _thread = _Thread()
@@ -85,10 +86,24 @@ class Recorder:
 
     def current(self) -> Recording | None:
         """Return this thread's recording for this tracer provider."""
-        for provider, recording in reversed(_thread.recordings):
-            if provider is self.tracer_provider:
+        for recorder, provider, recording in reversed(_thread.recordings):
+            if recorder.tracer_provider is self.tracer_provider or provider is self.provider():
                 return recording
         return None
+
+    def provider(self) -> TracerProvider | None:
+        """Return where spans go now; None when there is an error in finding it."""
+        if self.tracer_provider is not None:
+            return self.tracer_provider
+        with guard:
+            return look_up_provider()
+        return None
+
+    def shares(self, other: Recorder) -> bool:
+        """Tell whether the spans of both go to one tracer provider."""
+        if self.tracer_provider is other.tracer_provider:
+            return True
+        return self.provider() is other.provider()
 
     def enter(
         self, name: str, attributes: Mapping[str, Any] | None = None, has_root: bool = True
@@ -109,7 +124,7 @@ class Recorder:
                 # It may have to be built first, which is not the compile's time.
                 self._tracer()
             recording = Recording(self._tracer, self.settings, self._wants, self._clock)
-            _thread.recordings.append((self.tracer_provider, recording))
+            _thread.recordings.append((self, self.provider(), recording))
             with guard:
                 recording.begin(name, attributes, has_root)
         recording.scopes += 1
@@ -125,7 +140,7 @@ class Recorder:
         recording.scopes -= 1
         if recording.scopes > 0:
             return
-        _thread.recordings[:] = [r for r in _thread.recordings if r[1] is not recording]
+        _thread.recordings[:] = [r for r in _thread.recordings if r[2] is not recording]
         with guard:
             recording.finish(error)
 

@@ -112,7 +112,7 @@ class OTelPassObserver(PassEventObserver):
 
     def shares(self, recorder: Recorder) -> bool:
         """Tell whether this observer's spans go where those of ``recorder`` go."""
-        return self._recorder.tracer_provider is recorder.tracer_provider
+        return self._recorder.shares(recorder)
 
     def enter_pass_context(self) -> Any:
         """Begin or join this thread's recording.

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from opentelemetry import trace
 
 import tilelang_otel
 from tests.support.require import require_tvm
@@ -202,9 +203,13 @@ def test_users_hook_that_raises_fails_as_before_and_hurts_no_later_compile(
 # -- by hand and zero-code at once ----------------------------------------------------------
 
 
-def test_observer_put_in_by_hand_is_not_doubled(memory: SpanMemory) -> None:
+@pytest.mark.parametrize("is_named", [True, False])
+def test_observer_put_in_by_hand_is_not_doubled(
+    is_named: bool, memory: SpanMemory, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A program that already does it by hand gets each pass once, below its compile."""
-    tilelang_otel.instrument(memory.provider)
+    monkeypatch.setattr(trace, "_TRACER_PROVIDER", memory.provider)
+    tilelang_otel.instrument(memory.provider if is_named else None)
     instrument = StackedPassInstrument(OTelPassObserver(memory.provider))
     with transform.PassContext(instruments=[instrument]):
         _identity()(empty_module())

@@ -262,6 +262,26 @@ def test_exception_mark_in_a_handler_sees_a_new_exception() -> None:
     assert isinstance(seen[0], KeyError)
 
 
+def test_exception_mark_sees_a_handled_exception_that_is_raised_again() -> None:
+    """A retry that gives up with the first error: that one is leaving after all."""
+    seen: list[BaseException | None] = []
+
+    def retry(error: BaseException) -> None:
+        mark = ExceptionMark()
+        try:
+            raise error
+        finally:
+            seen.append(mark.leaving())
+
+    first = ValueError("first try")
+    try:
+        raise first
+    except ValueError as error:
+        with pytest.raises(ValueError, match="first"):
+            retry(error)
+    assert seen == [first]
+
+
 def test_exception_mark_keeps_no_exception_alive() -> None:
     """Ids, not references: a mark may outlive what it saw."""
     import weakref

@@ -187,6 +187,22 @@ def test_two_observers_of_one_provider_in_nested_contexts_share_the_tree(
     assert outline(memory.spans) == ["PassContext", "  Outer", "    Inner"]
 
 
+def test_observer_of_the_global_provider_shares_the_tree_with_one_that_names_it(
+    mode: str, memory: SpanMemory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """None means the global provider: whoever passes that very one means the same."""
+    monkeypatch.setattr(trace, "_TRACER_PROVIDER", memory.provider)
+    first, second = observed(None, mode), observed(memory.provider, mode)
+
+    def outer() -> None:
+        with pass_context(second):
+            run(second, "Inner")
+
+    with pass_context(first):
+        run(first, "Outer", outer)
+    assert outline(memory.spans) == ["PassContext", "  Outer", "    Inner"]
+
+
 def test_two_providers_get_a_tree_each(mode: str) -> None:
     """An application may send its compiles to two places."""
     memories = SpanMemory(), SpanMemory()

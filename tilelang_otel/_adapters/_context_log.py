@@ -115,7 +115,7 @@ class ContextObserver(PassEventObserver):
 
     def shares(self, recorder: Recorder) -> bool:
         """Tell whether the spans go where those of ``recorder`` go."""
-        return self._recorder.tracer_provider is recorder.tracer_provider
+        return self._recorder.shares(recorder)
 
     def enter_pass_context(self) -> Any:
         """Take the frames of the context, unless the compile around it is muted."""
