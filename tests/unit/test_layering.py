@@ -94,7 +94,11 @@ _TABLE = (
             *("names", "settings", "variables", "hygiene", "recording"),
             *("instrumentor", "provider", "root"),
         ),
-        (*_API, *_SDK, "opentelemetry.instrumentation*", "rich*", "numpy", "tvm*", "tilelang*"),
+        (
+            *(*_API, *_SDK, "opentelemetry.instrumentation*", "rich*", "numpy"),
+            # The one that ours stands before.
+            *("tvm*", "tilelang*", "sitecustomize"),
+        ),
     ),
     Row("root", ("",), ("names",)),
 )
