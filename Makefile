@@ -12,7 +12,7 @@ PYTEST := -m pytest -q
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test test-unit test-all $(addprefix test-,$(TVM_VERSIONS)) \
+.PHONY: help demo test test-unit test-oldest test-all $(addprefix test-,$(TVM_VERSIONS)) \
 	check format bench wheel-test clean
 
 help: ## Show this list
@@ -31,6 +31,10 @@ test: ## Run the tests, on the newest TVM
 test-unit: ## Run the unit tests: no compiler, a few seconds
 	@tests/environments/set_up.sh none .venv/none
 	TILELANG_OTEL_TEST_ENV=none .venv/none/bin/python $(PYTEST) tests/unit
+
+test-oldest: ## The same with the oldest OpenTelemetry that is supported
+	@tests/environments/set_up.sh oldest .venv/oldest
+	TILELANG_OTEL_TEST_ENV=none .venv/oldest/bin/python $(PYTEST) tests/unit
 
 # test-tvm-0.25, -0.26, -0.27: ## Run what depends on the compiler, on that TVM
 $(addprefix test-,$(TVM_VERSIONS)): test-%:

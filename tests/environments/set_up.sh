@@ -3,7 +3,8 @@
 #
 #   set_up.sh NAME DIRECTORY
 #
-# NAME is a file beside this script, without ".txt". The environment is made anew
+# NAME is a file beside this script, without ".txt"; NAME.constraints, if there is
+# one, takes the place of constraints.txt. The environment is made anew
 # when what it is made of has changed, or when an earlier set-up was interrupted.
 set -eu
 
@@ -29,7 +30,9 @@ command -v "$python" >/dev/null 2>&1 || fail "There is no $python here. $which"
 [ -f "$here/$name.txt" ] ||
     fail "There is no environment $name: there are $(cd "$here" && ls -- *.txt | sed 's/\.txt$//' | tr '\n' ' ')"
 
-wanted=$(cat "$root/pyproject.toml" "$here/constraints.txt" "$here/$name.txt" "$0" | cksum)
+constraints=$here/constraints.txt
+[ ! -f "$here/$name.constraints" ] || constraints=$here/$name.constraints
+wanted=$(cat "$root/pyproject.toml" "$constraints" "$here/$name.txt" "$0" | cksum)
 wanted="$wanted $root $("$python" -c 'import sys; print(sys.executable, sys.version)')"
 if [ -f "$directory/ready" ] && [ "$(cat "$directory/ready")" = "$wanted" ]; then
     exit 0
@@ -37,7 +40,7 @@ fi
 
 install() {
     "$directory/bin/python" -m pip install --quiet --no-input --disable-pip-version-check \
-        --constraint "$here/constraints.txt" "$@"
+        --constraint "$constraints" "$@"
 }
 
 echo "Setting up the environment $name in $directory (a minute or two)…" >&2
