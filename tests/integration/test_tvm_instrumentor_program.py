@@ -163,6 +163,37 @@ def test_wrappers_of_others_on_top_of_ours_stay_and_keep_working(memory: SpanMem
         holder.compile = original
 
 
+_TVM: Any = tvm  # some of these calls no type checker lets through
+_PASS_CONTEXT: Any = transform.PassContext
+
+
+@pytest.mark.parametrize(
+    ("mistake", "error"),
+    [
+        (lambda: _TVM.compile(None, target="llvm"), ValueError),
+        (lambda: _TVM.compile(), TypeError),
+        (lambda: _TVM.relax.build(3), TypeError),
+        (lambda: _TVM.tirx.build("x"), AssertionError),
+        (lambda: _PASS_CONTEXT(instruments=3), TypeError),
+        (lambda: _PASS_CONTEXT(bogus=1), TypeError),
+        (lambda: _PASS_CONTEXT().override_instruments(3), TypeError),
+        (lambda: _PASS_CONTEXT().override_instruments(), TypeError),
+    ],
+)
+def test_mistakes_of_the_program_raise_what_they_raised_before(
+    mistake: Any, error: type[Exception], memory: SpanMemory, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The same exception with the same message, and nothing from us beside it."""
+    with pytest.raises(error) as plain:
+        mistake()
+    tilelang_otel.instrument(memory.provider)
+    with pytest.raises(error) as traced:
+        mistake()
+    assert str(traced.value) == str(plain.value)
+    assert type(traced.value) is type(plain.value)
+    assert caplog.records == []
+
+
 def test_wrapped_functions_look_like_the_originals(memory: SpanMemory) -> None:
     """Programs introspect: names, docs and signatures are TVM's."""
     import inspect

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Callable
 from typing import Any
 
 import pytest
-from opentelemetry import trace
 
 from tests.support.broken import BROKEN_CALLS, BrokenProvider
 from tests.support.require import require_tvm
 from tests.support.spans import SpanMemory, assert_sound, outline, trees
-from tests.support.threads import in_threads
 from tests.support.tvm_modules import compile_mlp, empty_module, python_pass, raising, tolerant
 
 require_tvm()
@@ -25,7 +22,6 @@ from tilelang_otel.events import (  # noqa: E402
     PassEvent,
     PassEventObserver,
     StackedPassInstrument,
-    active_stacked_pass_instruments,
 )
 
 
@@ -202,75 +198,3 @@ def test_broken_provider_changes_neither_result_nor_exception(
             raising("Boom", ValueError("boom"))(mod)
         assert caught.value.__context__ is None
         assert len(context.instruments) == 1
-
-
-# -- one instrument, many contexts ----------------------------------------------------------
-
-
-def test_instrument_entered_again_inside_a_pass_loses_nothing(memory: SpanMemory) -> None:
-    """The outer pass still closes, and numbering goes on where it was."""
-    instrument = StackedPassInstrument(OTelPassObserver(memory.provider))
-
-    def outer(mod: Any) -> Any:
-        with transform.PassContext(instruments=[instrument]):
-            return _identity("Inner")(mod)
-
-    with transform.PassContext(instruments=[instrument]):
-        python_pass("Outer", outer)(empty_module())
-        _identity("Next")(empty_module())
-    assert outline(memory.spans, "tvm.pass.sequence") == [
-        "PassContext",
-        "  Outer 0",
-        "    Inner 0",
-        "  Next 1",
-    ]
-    assert_sound(memory.spans)
-
-
-def test_instrument_listed_twice_stays_balanced(memory: SpanMemory) -> None:
-    """Each pass is seen twice; all spans end, and nothing is current."""
-    instrument = StackedPassInstrument(OTelPassObserver(memory.provider))
-    with transform.PassContext(instruments=[instrument, instrument]):
-        tolerant("Tol", raising("Boom", ValueError("boom")), _identity())(empty_module())
-    names = sorted(span.name for span in memory.spans)
-    assert names == ["Boom", "Boom", "Id", "Id", "PassContext", "Tol", "Tol"]
-    assert [span.name for span in memory.spans if not span.status.is_ok] == ["Boom", "Boom"]
-    assert_sound(memory.spans)
-
-
-def test_two_instruments_in_one_context_leave_no_span_current(memory: SpanMemory) -> None:
-    """TVM exits first in, first out: whoever attaches in callbacks restores the wrong span."""
-    other = SpanMemory()
-    with memory.provider.get_tracer("program").start_as_current_span("request") as request:
-        observers = OTelPassObserver(memory.provider), OTelPassObserver(other.provider)
-        instruments = [StackedPassInstrument(observer) for observer in observers]
-        with transform.PassContext(instruments=instruments):
-            assert len(active_stacked_pass_instruments()) == 2
-            _identity()(empty_module())
-            assert trace.get_current_span() is request
-        assert active_stacked_pass_instruments() == ()
-        assert trace.get_current_span() is request
-    assert outline(memory.spans) == ["request", "  PassContext", "    Id"]
-    assert outline(other.spans) == ["PassContext", "  Id"]
-
-
-def test_one_instrument_in_two_threads_keeps_them_apart(memory: SpanMemory) -> None:
-    """Two compiles at once: no cross-thread parents, sequences from zero in both."""
-    instrument = StackedPassInstrument(OTelPassObserver(memory.provider))
-    together = threading.Barrier(2, timeout=20)
-
-    def compile_(number: int) -> None:
-        def inner(mod: Any) -> Any:
-            together.wait()
-            return _identity(f"inner {number}")(mod)
-
-        with transform.PassContext(instruments=[instrument]):
-            together.wait()
-            python_pass(f"outer {number}", inner)(empty_module())
-            together.wait()
-
-    in_threads(2, compile_)
-    lines = outline(memory.spans, "tvm.pass.sequence")
-    expected = [["PassContext", f"  outer {n} 0", f"    inner {n} 1"] for n in range(2)]
-    assert lines in (expected[0] + expected[1], expected[1] + expected[0])
-    assert_sound(memory.spans)

@@ -12,9 +12,9 @@ import functools
 import importlib
 import sys
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable
 from contextlib import ExitStack, contextmanager
-from typing import Any
+from typing import Any, cast
 
 from tilelang_otel._adapters._context_log import ContextObserver
 from tilelang_otel._adapters._patches import Patches
@@ -87,7 +87,10 @@ class TVMPasses:
         """Add our instrument to the arguments of a context, unless one like it is there."""
         # PassContext(opt_level, required_pass, disabled_pass, instruments, config)
         given = args[3] if len(args) > 3 else kwargs.get("instruments")
-        instruments = list(given) if given else []
+        try:
+            instruments = list(given) if given else []
+        except TypeError:
+            return args, kwargs  # TVM will say what is wrong
         if not any(self._records_the_same(instrument) for instrument in instruments):
             instruments.append(self._instrument)
         if len(args) > 3:
@@ -101,8 +104,9 @@ class TVMPasses:
         instruments: list[Any] | None = None
         with guard:
             if self._has_ours(instance) and not self._is_covered(instance):
-                given = args[0] if args else kwargs["instruments"]
-                instruments = [*given, self._instrument]
+                given = args[0] if args else kwargs.get("instruments")
+                if isinstance(given, Iterable):
+                    instruments = [*cast("Iterable[Any]", given), self._instrument]
         if instruments is None:
             wrapped(*args, **kwargs)
             return

@@ -183,29 +183,32 @@ class PassCallbacks:
             if not self._gave_up(entry, error):
                 raise
 
-    def started(self, mod: Any, info: Any) -> None:
+    def started(self, mod: Any, info: Any, caller: FrameType | None = None) -> None:
         """Open a frame for a callback that somebody calls by hand.
 
         Args:
             mod: The module that the pass runs on.
             info: Anything with a ``name``.
+            caller: The innermost Python frame at the pass's call, if known.
         """
         entry = self._own.top or self._push(by_hand=True)
         if not entry.is_muted:
             frame = Frame()
             frame.name = str(info.name)
+            frame.caller = caller
             self._start(entry, mod, frame)
 
-    def finished(self, mod: Any, info: Any) -> None:
+    def finished(self, mod: Any, info: Any, caller: FrameType | None = None) -> None:
         """Close a frame for a callback that somebody calls by hand.
 
         Args:
             mod: The module that the pass has produced.
             info: Anything with a ``name``.
+            caller: The innermost Python frame at the pass's call, if known.
         """
         entry = self._own.top or self._push(by_hand=True)
         if not entry.is_muted:
-            self._finish(entry, mod, str(info.name), None)
+            self._finish(entry, mod, str(info.name), caller)
 
     def _start(self, entry: _Entry, mod: Any, frame: Frame) -> None:
         caller = frame.caller

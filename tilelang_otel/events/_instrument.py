@@ -10,8 +10,10 @@ import contextlib
 import ctypes
 import importlib
 import importlib.util
+import sys
 import weakref
 from collections.abc import Callable
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from tilelang_otel.events._callbacks import PassCallbacks, active_callbacks, is_context_entered
@@ -31,7 +33,11 @@ if importlib.util.find_spec("tvm") is None and importlib.util.find_spec("tilelan
 _ffi: Any = importlib.import_module("tvm.ir._ffi_instrument_api")
 _tvm_instrument: Any = importlib.import_module("tvm.ir.instrument")
 
+_PassInfo: Any = importlib.import_module("tvm.ir.transform").PassInfo
+
 __all__ = ["StackedPassInstrument", "active_stacked_pass_instruments"]
+
+_getframe = sys._getframe  # pyright: ignore[reportPrivateUsage]
 
 if TYPE_CHECKING:
     _Base = object
@@ -163,7 +169,7 @@ class StackedPassInstrument(_Base):
             mod: The module that the pass runs on.
             info: Anything with a ``name``.
         """
-        self._callbacks.started(mod, info)
+        self._callbacks.started(mod, info, _pass_caller(info, _getframe(1)))
 
     def run_after_pass(self, mod: Any, info: Any) -> None:
         """Close the frame of a pass that has finished.
@@ -172,7 +178,7 @@ class StackedPassInstrument(_Base):
             mod: The module that the pass has produced.
             info: Anything with a ``name``.
         """
-        self._callbacks.finished(mod, info)
+        self._callbacks.finished(mod, info, _pass_caller(info, _getframe(1)))
 
     def abort(self, error: BaseException | None = None) -> tuple[IncompletePass, ...]:
         """Drain open frames and notify the observer of incomplete passes.
@@ -198,6 +204,21 @@ def active_stacked_pass_instruments() -> tuple[StackedPassInstrument, ...]:
         equal one: same observer, options and open frames.
     """
     return tuple(_instrument_of(callbacks) for callbacks in active_callbacks())
+
+
+def _pass_caller(info: Any, frame: FrameType | None) -> FrameType | None:
+    """Return the Python frame that called a pass, where a subclass's hook called ours.
+
+    Args:
+        info: What the hook was given. Only TVM gives one of its own; other callers
+            may call from anywhere, which tells nothing.
+        frame: What called our hook.
+    """
+    if not isinstance(info, _PassInfo):
+        return None
+    while frame is not None and frame.f_code.co_name in ("run_before_pass", "run_after_pass"):
+        frame = frame.f_back
+    return frame
 
 
 def _instrument_of(callbacks: PassCallbacks) -> StackedPassInstrument:
