@@ -131,7 +131,7 @@ def _propagator() -> TextMapPropagator:
     The API reads that variable when it is first imported, and raises then.
     """
     if "opentelemetry.propagate" not in sys.modules and os.environ.get("OTEL_PROPAGATORS"):
-        from tilelang_otel._otel_environment import read_environment
+        from tilelang_otel._otel.environment import read_environment
 
         environment = read_environment()
         for problem in environment.problems:

@@ -2,8 +2,8 @@
 
 Owns :func:`configure` and :func:`flush`. An application's provider is kept and
 never replaced, and shutting it down stays its own business. What the variables
-may be is up to ``_otel_environment``, putting the SDK together to
-``_sdk_setup``, and the last seconds of the process to ``_exit``.
+may be is up to ``_otel.environment``, putting the SDK together to
+``_sdk.setup``, and the last seconds of the process to ``_sdk.exit``.
 """
 
 from __future__ import annotations
@@ -16,14 +16,13 @@ from typing import TYPE_CHECKING, Any
 from opentelemetry import trace
 
 from tilelang_otel._config import read_settings, warn_once
-from tilelang_otel._courier import Courier
-from tilelang_otel._export_errors import listening
-from tilelang_otel._otel_environment import OtelEnvironment, read_environment
-from tilelang_otel._targets import exporter_names
-from tilelang_otel._targets import exporters_in_force as exporters_in_force
+from tilelang_otel._otel.environment import OtelEnvironment, read_environment
+from tilelang_otel._otel.targets import exporter_names
+from tilelang_otel._sdk.courier import Courier
+from tilelang_otel._sdk.export_errors import listening
 
 if TYPE_CHECKING:
-    from tilelang_otel._delivery import Delivery
+    from tilelang_otel._sdk.delivery import Delivery
 
 __all__ = ["configure", "flush"]
 
@@ -130,9 +129,9 @@ def _configure_from_variables(
     environment: OtelEnvironment, default_exporter: str, timeout_s: float
 ) -> None:
     global _provider
-    from tilelang_otel._exit import ExitHandler, ShutDown
-    from tilelang_otel._other_signals import set_up_other_signals
-    from tilelang_otel._sdk_setup import build_provider
+    from tilelang_otel._sdk.exit import ExitHandler, ShutDown
+    from tilelang_otel._sdk.other_signals import set_up_other_signals
+    from tilelang_otel._sdk.setup import build_provider
 
     exporters = exporter_names(environment, default_exporter)
     provider, deliveries = build_provider(environment, exporters, timeout_s)
@@ -155,7 +154,7 @@ def _configure_from_file(environment: OtelEnvironment, timeout_s: float) -> bool
     path = environment.get("OTEL_CONFIG_FILE")
     if path is None:
         return False
-    from tilelang_otel._exit import ExitHandler, ShutDown
+    from tilelang_otel._sdk.exit import ExitHandler, ShutDown
 
     try:
         library: Any = importlib.import_module("opentelemetry.configuration")

@@ -25,9 +25,9 @@ pytest.importorskip("rich")
 pytest.importorskip("opentelemetry.exporter.otlp.proto.grpc")
 pytest.importorskip("opentelemetry.exporter.otlp.proto.http")
 
-from tilelang_otel._otel_environment import read_environment
-from tilelang_otel.cli._doctor_advice import advise
-from tilelang_otel.cli._doctor_facts import find_compilers
+from tilelang_otel._otel.environment import read_environment
+from tilelang_otel.cli._doctor.advice import advise
+from tilelang_otel.cli._doctor.facts import find_compilers
 
 ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
 TRACES_ENDPOINT = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"
@@ -294,7 +294,7 @@ def test_advice_names_a_proxy_before_this_machine(monkeypatch: pytest.MonkeyPatc
 def test_advice_names_a_missing_exporter(monkeypatch: pytest.MonkeyPatch) -> None:
     """An exporter that is not installed is named with its package."""
     monkeypatch.setattr(
-        "tilelang_otel.cli._doctor_advice.installed_names", lambda group: frozenset[str]()
+        "tilelang_otel.cli._doctor.advice.installed_names", lambda group: frozenset[str]()
     )
     [line] = advise(read_environment(HTTP | {ENDPOINT: "http://collector:4318"}))
     assert "pip install opentelemetry-exporter-otlp-proto-http" in line

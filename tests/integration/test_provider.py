@@ -436,7 +436,7 @@ def test_service_name_is_that_of_the_script_or_package(
     argv0: str, service: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The same program has the same name wherever it is started from."""
-    from tilelang_otel._sdk_setup import make_resource
+    from tilelang_otel._sdk.setup import make_resource
 
     monkeypatch.setattr("sys.argv", [argv0])
     assert make_resource().attributes["service.name"] == service

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tests.support.received import ReceivedEvent, ReceivedSpan
-from tilelang_otel.cli._trace_file import SpanReader
+from tilelang_otel.cli._traces.file import SpanReader
 
 __all__ = ["read_spans", "run_command", "run_python"]
 

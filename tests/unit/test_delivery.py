@@ -13,11 +13,11 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 
-from tilelang_otel import _export_errors
-from tilelang_otel._courier import Courier
-from tilelang_otel._delivery import CountingExporter, Delivery
-from tilelang_otel._exit import ExitHandler, ShutDown, finish
-from tilelang_otel._export_errors import listening, mute
+from tilelang_otel._sdk import export_errors
+from tilelang_otel._sdk.courier import Courier
+from tilelang_otel._sdk.delivery import CountingExporter, Delivery
+from tilelang_otel._sdk.exit import ExitHandler, ShutDown, finish
+from tilelang_otel._sdk.export_errors import listening, mute
 
 _fake_logger = logging.getLogger("opentelemetry.exporter.fake")
 
@@ -234,7 +234,7 @@ def test_mute_silences_a_logger_for_good(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """While the process exits, exporters say nothing any more; listeners still hear them."""
-    monkeypatch.setattr(_export_errors, "_listeners", {})
+    monkeypatch.setattr(export_errors, "_listeners", {})
     logger = logging.getLogger("tilelang_otel.test_mute.child")
     mute("tilelang_otel.test_mute")
     said: list[str] = []

@@ -56,7 +56,7 @@ _TABLE = (
     Row("names", ("semconv", "environment_variables", "version")),
     Row("pure", ("_frames", "_interrupt")),
     Row("settings", ("_config",), ("names",)),
-    Row("variables", ("_otel_*", "_targets"), ("settings",)),
+    Row("variables", ("_otel", "_otel.*"), ("settings",)),
     Row("hygiene", ("_guard", "_scrub"), ("names", "pure", "settings"), _API),
     Row("events", ("events", "events.*"), ("pure",), ("tvm*", "tilelang*")),
     Row(
@@ -80,10 +80,7 @@ _TABLE = (
     ),
     Row(
         "provider",
-        (
-            *("provider", "_otlp_file", "_sdk_setup", "_other_signals"),
-            *("_delivery", "_exit", "_courier", "_export_errors"),
-        ),
+        ("provider", "_otlp_file", "_sdk", "_sdk.*"),
         ("names", "settings", "variables", "hygiene"),
         (*_API, *_SDK),
     ),
@@ -102,9 +99,6 @@ _TABLE = (
     ),
     Row("root", ("",), ("names",)),
 )
-
-_LAZY = {"tilelang_otel"}
-"""Loads what it names when that is first used; see the test on what importing it loads."""
 
 
 @dataclass(frozen=True)

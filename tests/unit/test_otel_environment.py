@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from tilelang_otel import _otel_values
-from tilelang_otel._export_errors import explain
-from tilelang_otel._otel_environment import OtelEnvironment, read_environment
-from tilelang_otel._otel_transport import mask_url
+from tilelang_otel._otel import values as known_values
+from tilelang_otel._otel.environment import OtelEnvironment, read_environment
+from tilelang_otel._otel.transport import mask_url
+from tilelang_otel._sdk.export_errors import explain
 
 QUEUE = "OTEL_BSP_MAX_QUEUE_SIZE"
 BATCH = "OTEL_BSP_MAX_EXPORT_BATCH_SIZE"
@@ -254,7 +254,7 @@ def test_otlp_means_http_when_only_that_exporter_is_installed(
 ) -> None:
     """Who installed one exporter need not name its protocol."""
     monkeypatch.setattr(
-        "tilelang_otel._otel_environment.installed_names", lambda group: {"otlp_proto_http"}
+        "tilelang_otel._otel.environment.installed_names", lambda group: {"otlp_proto_http"}
     )
     assert read_environment({}).exporters(default="otlp") == ("otlp_proto_http",)
 
@@ -322,7 +322,7 @@ def test_disabled_is_true_only_for_true() -> None:
 
 def test_own_exporter_is_known_without_a_distribution(monkeypatch: pytest.MonkeyPatch) -> None:
     """The package's exporter works from a checkout, where no entry point is registered."""
-    monkeypatch.setattr(_otel_values, "installed_names", lambda group: frozenset[str]())
+    monkeypatch.setattr(known_values, "installed_names", lambda group: frozenset[str]())
     values = {"OTEL_TRACES_EXPORTER": "otlp_jsonl,otlp"}
     assert read_environment(values).problems == ()
 

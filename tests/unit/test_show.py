@@ -14,9 +14,9 @@ from rich.console import Console
 
 from tests.support.trace_files import error, line, span
 from tilelang_otel.cli import main
-from tilelang_otel.cli._trace_file import SpanReader
-from tilelang_otel.cli._trace_tree import build_traces
-from tilelang_otel.cli._tree import render_traces
+from tilelang_otel.cli._drawing.tree import render_traces
+from tilelang_otel.cli._traces.file import SpanReader
+from tilelang_otel.cli._traces.tree import build_traces
 
 _TRACE_ID = f"{1:032x}"
 

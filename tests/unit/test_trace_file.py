@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from tests.support.trace_files import EPOCH_NS, error, line, span
-from tilelang_otel.cli._otlp_json import Event, Span
-from tilelang_otel.cli._trace_file import SpanReader
+from tilelang_otel.cli._traces.file import SpanReader
+from tilelang_otel.cli._traces.otlp_json import Event, Span
 
 
 def _read(*lines: bytes) -> SpanReader:

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from tests.support.trace_files import EPOCH_NS, error, line, span
-from tilelang_otel.cli._trace_file import SpanReader
-from tilelang_otel.cli._trace_tree import Trace, build_traces, slowest
+from tilelang_otel.cli._traces.file import SpanReader
+from tilelang_otel.cli._traces.tree import Trace, build_traces, slowest
 
 
 def _traces(*spans: Mapping[str, Any]) -> list[Trace]:

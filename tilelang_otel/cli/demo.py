@@ -1,7 +1,7 @@
 """``tilelang-otel demo``: compiles a small model, and shows what that looks like.
 
 Owns the options, the progress and the exit code. The model is up to
-``_demo_model``; tracing and the tree, to ``_exporting``.
+``_demo_model``; tracing and the tree, to ``_running.exporting``.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
 import tilelang_otel
-from tilelang_otel.cli._destination import OutputError, choose_destination
-from tilelang_otel.cli._exporting import Session
+from tilelang_otel.cli._running.destination import OutputError, choose_destination
+from tilelang_otel.cli._running.exporting import Session
 
 if TYPE_CHECKING:
     from argparse import _SubParsersAction  # pyright: ignore[reportPrivateUsage]
@@ -67,7 +67,7 @@ def main(args: argparse.Namespace) -> int:
         0, also when a pass failed that was meant to; 1 if TVM is missing or the
         model's numbers are wrong; 2 if the file cannot be written.
     """
-    from tilelang_otel.cli._console import make_console
+    from tilelang_otel.cli._drawing.console import make_console
 
     console = make_console()
     # Progress goes where it cannot get into what is piped on.

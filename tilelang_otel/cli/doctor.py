@@ -1,8 +1,8 @@
 """``tilelang-otel doctor``: whether traces would arrive, and why not.
 
 Owns the options, the report on the terminal and as JSON, and the exit code.
-What is found is up to ``_doctor_facts``, what is likely wrong with it to
-``_doctor_advice``, and the test span to ``_doctor_send``.
+What is found is up to ``_doctor.facts``, what is likely wrong with it to
+``_doctor.advice``, and the test span to ``_doctor.send``.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from tilelang_otel._otel_environment import OtelEnvironment
-    from tilelang_otel.cli._doctor_send import Sent
+    from tilelang_otel._otel.environment import OtelEnvironment
+    from tilelang_otel.cli._doctor.send import Sent
 
 __all__ = ["add_parser", "main"]
 
@@ -73,8 +73,8 @@ def main(args: argparse.Namespace) -> int:
         0 if every exporter's test span was accepted or none was to be sent,
         else 1.
     """
-    from tilelang_otel._otel_environment import read_environment
-    from tilelang_otel.cli._console import make_console
+    from tilelang_otel._otel.environment import read_environment
+    from tilelang_otel.cli._drawing.console import make_console
 
     environment = read_environment()
     report = _gather(environment)
@@ -94,8 +94,8 @@ def main(args: argparse.Namespace) -> int:
 
 def _gather(environment: OtelEnvironment) -> dict[str, Any]:
     """Return everything that can be said without sending anything."""
-    from tilelang_otel.cli import _doctor_facts as facts
-    from tilelang_otel.cli._doctor_advice import advise
+    from tilelang_otel.cli._doctor import facts
+    from tilelang_otel.cli._doctor.advice import advise
 
     settings, problems = facts.find_settings()
     wrong = [environment.mask(problem.message) for problem in environment.problems]
@@ -115,8 +115,8 @@ def _gather(environment: OtelEnvironment) -> dict[str, Any]:
 
 
 def _send(environment: OtelEnvironment, timeout_s: float, console: Console) -> list[Sent]:
-    from tilelang_otel._targets import exporter_names
-    from tilelang_otel.cli._doctor_send import send_test_span, send_through_config_file
+    from tilelang_otel._otel.targets import exporter_names
+    from tilelang_otel.cli._doctor.send import send_test_span, send_through_config_file
 
     if environment.is_disabled:
         return []

@@ -3,7 +3,7 @@
 Python itself runs it, in this process: nothing but a start-up hook, found
 through ``PYTHONPATH``, tells it from a program that is not traced. Processes
 that the program starts inherit the hook. What the hook does is up to
-``_traced_program``; where traces go, to ``_destination``.
+``_running.traced_program``; where traces go, to ``_running.destination``.
 """
 
 from __future__ import annotations
@@ -14,15 +14,17 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
-from tilelang_otel.cli._destination import OutputError, choose_destination
-from tilelang_otel.cli._traced_program import environment_for
+from tilelang_otel.cli._running.destination import OutputError, choose_destination
+from tilelang_otel.cli._running.traced_program import environment_for
 
 if TYPE_CHECKING:
     from argparse import _SubParsersAction  # pyright: ignore[reportPrivateUsage]
 
 __all__ = ["add_parser", "main"]
 
-_BOOTSTRAP: Final = os.path.join(os.path.dirname(os.path.abspath(__file__)), "_bootstrap")
+_BOOTSTRAP: Final = os.path.join(
+    os.path.dirname(os.path.abspath(__file__)), "_running", "bootstrap"
+)
 
 _USAGE = "tilelang-otel run [-h] [--output FILE] (-m MODULE | SCRIPT) [ARGS ...]"
 

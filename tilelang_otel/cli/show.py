@@ -1,7 +1,7 @@
 """``tilelang-otel show``: trace files as trees.
 
 Owns the options, the complaints and the exit code. Reading is up to
-``_trace_file``, drawing to ``_tree``, the JSON for scripts to ``_trace_json``.
+``_traces.file``, drawing to ``_drawing.tree``, the JSON for scripts to ``_traces.as_json``.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from tilelang_otel.cli._trace_file import SpanReader
-from tilelang_otel.cli._trace_tree import Trace, build_traces
+from tilelang_otel.cli._traces.file import SpanReader
+from tilelang_otel.cli._traces.tree import Trace, build_traces
 
 if TYPE_CHECKING:
     from argparse import _SubParsersAction  # pyright: ignore[reportPrivateUsage]
@@ -120,13 +120,13 @@ def main(args: argparse.Namespace) -> int:
         traces = chosen
     min_duration_ns = round(args.min_duration * 1e6)
     if args.json:
-        from tilelang_otel.cli._trace_json import to_json
+        from tilelang_otel.cli._traces.as_json import to_json
 
         document = to_json(traces, reader.problems, min_duration_ns=min_duration_ns, top=args.top)
         print(json.dumps(document))
     else:
-        from tilelang_otel.cli._console import make_console
-        from tilelang_otel.cli._tree import render_traces
+        from tilelang_otel.cli._drawing.console import make_console
+        from tilelang_otel.cli._drawing.tree import render_traces
 
         render_traces(traces, make_console(), min_duration_ns=min_duration_ns, top=args.top)
     # Last, so that they are not scrolled away; in order with what went to a file.
@@ -154,7 +154,7 @@ def _complain_about(reader: SpanReader) -> None:
 
 
 def _unknown_trace(wanted: str, traces: Sequence[Trace]) -> str:
-    from tilelang_otel.cli._text import ASCII, clean
+    from tilelang_otel.cli._drawing.text import ASCII, clean
 
     lines = [f"no trace {wanted}; there are:"]
     lines += [clean(f"  {trace.trace_id}  {trace.name}", ASCII) for trace in traces[:_MAX_IDS]]

@@ -13,8 +13,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
-from tilelang_otel._courier import Courier, Errand
-from tilelang_otel._export_errors import mute
+from tilelang_otel._sdk.courier import Courier, Errand
+from tilelang_otel._sdk.export_errors import mute
 
 __all__ = ["PATIENCE", "ExitHandler", "Leaving", "ShutDown", "finish"]
 

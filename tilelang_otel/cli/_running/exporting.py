@@ -1,8 +1,8 @@
 """Tracing as ``run`` and ``demo`` do it, and what is said about it afterwards.
 
 Owns how long tracing lasts in one process. Where traces go is decided by
-``_destination``; building the provider is up to ``provider``, drawing to
-``_tree``.
+``_running.destination``; building the provider is up to ``provider``, drawing to
+``_drawing.tree``.
 
 An application's provider counts, whenever it is set before the first compile.
 So ours is built when the first compile begins, and a file that was asked for is
@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from opentelemetry import trace
 
-from tilelang_otel.cli._destination import FILE_EXPORTER, Destination
+from tilelang_otel.cli._running.destination import FILE_EXPORTER, Destination
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from tilelang_otel.cli._trace_tree import Trace
+    from tilelang_otel.cli._traces.tree import Trace
 
 __all__ = ["Session"]
 
@@ -76,8 +76,8 @@ class Session:
         return provider
 
     def _exports_to_file(self) -> bool:
-        from tilelang_otel._otel_environment import read_environment
-        from tilelang_otel.provider import exporters_in_force
+        from tilelang_otel._otel.environment import read_environment
+        from tilelang_otel._otel.targets import exporters_in_force
 
         if self._is_foreign or read_environment().get("OTEL_CONFIG_FILE"):
             return False
@@ -99,7 +99,7 @@ class Session:
     def _export_at_once(self, provider: Any) -> None:
         add = getattr(provider, "add_span_processor", None)
         if add is not None:
-            from tilelang_otel.cli._child_spans import FlushWhenIdle
+            from tilelang_otel.cli._running.child_spans import FlushWhenIdle
 
             add(FlushWhenIdle(self.flush))
 
@@ -133,7 +133,7 @@ class Session:
         if not traces and (file is not None or self._provider is None):
             self._say(console, "nothing was compiled, so there is no trace")
         if traces:
-            from tilelang_otel.cli._tree import render_traces
+            from tilelang_otel.cli._drawing.tree import render_traces
 
             shown = _worth_showing(traces)
             render_traces(shown, console)
@@ -154,8 +154,8 @@ class Session:
         return [f"traces are exported to {target}" for target in self.destination.targets]
 
     def _traces(self, path: str) -> list[Trace]:
-        from tilelang_otel.cli._trace_file import SpanReader
-        from tilelang_otel.cli._trace_tree import build_traces
+        from tilelang_otel.cli._traces.file import SpanReader
+        from tilelang_otel.cli._traces.tree import build_traces
 
         reader = SpanReader()
         try:

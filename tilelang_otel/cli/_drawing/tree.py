@@ -1,8 +1,8 @@
 """Traces as text: a heading, a tree with times and a bar, the slowest names.
 
 Owns what a trace looks like in a terminal, and is shared by ``show``, ``run``
-and ``demo``. What stands in the tree is up to ``_rows``, and what the numbers
-mean to ``_trace_tree``.
+and ``demo``. What stands in the tree is up to ``_drawing.rows``, and what the numbers
+mean to ``_traces.tree``.
 """
 
 from __future__ import annotations
@@ -13,10 +13,20 @@ from collections.abc import Iterator, Sequence
 from rich.console import Console
 from rich.segment import Segment
 
-from tilelang_otel.cli._lines import BARS, DIM, FAILED, HOT, MESSAGE, PLAIN, STRONG, Line, Lines
-from tilelang_otel.cli._rows import Row, describe_error, find_hidden, tree_rows
-from tilelang_otel.cli._tables import overview_lines, slowest_lines
-from tilelang_otel.cli._text import (
+from tilelang_otel.cli._drawing.lines import (
+    BARS,
+    DIM,
+    FAILED,
+    HOT,
+    MESSAGE,
+    PLAIN,
+    STRONG,
+    Line,
+    Lines,
+)
+from tilelang_otel.cli._drawing.rows import Row, describe_error, find_hidden, tree_rows
+from tilelang_otel.cli._drawing.tables import overview_lines, slowest_lines
+from tilelang_otel.cli._drawing.text import (
     ASCII,
     UNICODE,
     Glyphs,
@@ -29,7 +39,7 @@ from tilelang_otel.cli._text import (
     milliseconds,
     wrap,
 )
-from tilelang_otel.cli._trace_tree import NOT_TRACED, Trace, slowest
+from tilelang_otel.cli._traces.tree import NOT_TRACED, Trace, slowest
 
 __all__ = ["render_traces"]
 

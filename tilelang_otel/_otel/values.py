@@ -2,7 +2,7 @@
 
 Owns one kind for each sort of value: text in, what the SDK shall see and a
 remark for the user out. Which variable is of which kind is up to
-``_otel_variables``. Nothing here raises, and nothing that may be secret gets
+``_otel.variables``. Nothing here raises, and nothing that may be secret gets
 into a remark.
 
 As the OpenTelemetry specification of environment variables says, a blank value

@@ -1,8 +1,8 @@
 """What ``doctor`` warns about: mistakes that are right values in the wrong place.
 
 Owns one check for each classic mistake. Values that are wrong in themselves are
-found by ``_otel_environment``, and what only shows when something is sent by
-``_doctor_send``.
+found by ``_otel.environment``, and what only shows when something is sent by
+``_doctor.send``.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 from urllib.parse import SplitResult, urlsplit
 
-from tilelang_otel._otel_environment import OtelEnvironment, OtlpTarget
-from tilelang_otel._otel_values import OTLP_EXPORTERS, installed_names
-from tilelang_otel._otel_variables import COMMON, SIGNALS, otlp_variables
-from tilelang_otel._targets import exporter_names
+from tilelang_otel._otel.environment import OtelEnvironment, OtlpTarget
+from tilelang_otel._otel.targets import exporter_names
+from tilelang_otel._otel.values import OTLP_EXPORTERS, installed_names
+from tilelang_otel._otel.variables import COMMON, SIGNALS, otlp_variables
 
 __all__ = ["advise"]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 
 from tilelang_otel._config import read_settings
-from tilelang_otel._otel_environment import OtelEnvironment, read_environment
+from tilelang_otel._otel.environment import OtelEnvironment, read_environment
 
 __all__ = ["exporter_names", "exporters_in_force", "target_of"]
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 
 from rich.segment import Segment
 
-from tilelang_otel.cli._lines import BARS, DIM, FAILED, PLAIN, STRONG, Line
-from tilelang_otel.cli._text import (
+from tilelang_otel.cli._drawing.lines import BARS, DIM, FAILED, PLAIN, STRONG, Line
+from tilelang_otel.cli._drawing.text import (
     Glyphs,
     bar,
     clean,
@@ -17,7 +17,7 @@ from tilelang_otel.cli._text import (
     fit,
     milliseconds,
 )
-from tilelang_otel.cli._trace_tree import NOT_TRACED, Trace, slowest
+from tilelang_otel.cli._traces.tree import NOT_TRACED, Trace, slowest
 
 __all__ = ["overview_lines", "slowest_lines"]
 

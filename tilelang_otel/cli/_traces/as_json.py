@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from tilelang_otel.cli._rows import Hidden, describe_error, find_hidden
-from tilelang_otel.cli._trace_file import Problem
-from tilelang_otel.cli._trace_tree import Node, Trace, slowest
+from tilelang_otel.cli._drawing.rows import Hidden, describe_error, find_hidden
+from tilelang_otel.cli._traces.file import Problem
+from tilelang_otel.cli._traces.tree import Node, Trace, slowest
 
 __all__ = ["to_json"]
 

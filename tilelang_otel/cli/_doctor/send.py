@@ -18,11 +18,11 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.sdk.trace.sampling import ALWAYS_ON
 
 from tilelang_otel import semconv
-from tilelang_otel._courier import Courier
-from tilelang_otel._export_errors import Explanation, explain, listening
-from tilelang_otel._otel_environment import OtelEnvironment
-from tilelang_otel._sdk_setup import make_exporter, make_resource
-from tilelang_otel._targets import target_of
+from tilelang_otel._otel.environment import OtelEnvironment
+from tilelang_otel._otel.targets import target_of
+from tilelang_otel._sdk.courier import Courier
+from tilelang_otel._sdk.export_errors import Explanation, explain, listening
+from tilelang_otel._sdk.setup import make_exporter, make_resource
 from tilelang_otel.version import __version__
 
 __all__ = ["SPAN_NAME", "Sent", "send_test_span", "send_through_config_file"]

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from tilelang_otel import semconv
-from tilelang_otel.cli._otlp_json import Span
+from tilelang_otel.cli._traces.otlp_json import Span
 
 __all__ = ["NOT_TRACED", "Node", "Slowest", "Trace", "build_traces", "slowest"]
 

@@ -2,7 +2,7 @@
 
 Owns the way from files to spans, and what is said about a line that is damaged:
 its place and why, while everything else is read. What a span looks like is up
-to ``_otlp_json``, how spans hang together to ``_trace_tree``. Standard library
+to ``_traces.otlp_json``, how spans hang together to ``_traces.tree``. Standard library
 only, so that a file can be read without an SDK.
 """
 
@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tilelang_otel.cli._otlp_json import (
+from tilelang_otel.cli._traces.otlp_json import (
     Span,
     attributes_of,
     is_object,
@@ -22,7 +22,7 @@ from tilelang_otel.cli._otlp_json import (
     objects_in,
     text_in,
 )
-from tilelang_otel.cli._salvage import salvage
+from tilelang_otel.cli._traces.salvage import salvage
 
 __all__ = ["Problem", "SpanReader"]
 

@@ -23,9 +23,9 @@ from opentelemetry.sdk.trace.id_generator import IdGenerator
 from opentelemetry.sdk.trace.sampling import DEFAULT_ON, Sampler
 
 from tilelang_otel._config import warn_once
-from tilelang_otel._delivery import CountingExporter, Delivery
-from tilelang_otel._otel_environment import OtelEnvironment
-from tilelang_otel._targets import target_of
+from tilelang_otel._otel.environment import OtelEnvironment
+from tilelang_otel._otel.targets import target_of
+from tilelang_otel._sdk.delivery import CountingExporter, Delivery
 
 __all__ = ["build_provider", "load_component", "make_exporter", "make_resource"]
 

@@ -1,7 +1,7 @@
 """What stands in each line of a trace's tree, before anything is cut to a width.
 
 Owns which spans are shown, what is said beside their names, and how failures
-are told. Widths, columns and colours are up to ``_tree``.
+are told. Widths, columns and colours are up to ``_drawing.tree``.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from tilelang_otel import semconv
-from tilelang_otel.cli._otlp_json import Span
-from tilelang_otel.cli._text import Glyphs, clean
-from tilelang_otel.cli._trace_tree import NOT_TRACED, Node, Trace
+from tilelang_otel.cli._drawing.text import Glyphs, clean
+from tilelang_otel.cli._traces.otlp_json import Span
+from tilelang_otel.cli._traces.tree import NOT_TRACED, Node, Trace
 
 __all__ = ["Hidden", "Row", "describe_error", "find_hidden", "tree_rows"]
 

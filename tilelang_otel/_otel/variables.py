@@ -1,8 +1,8 @@
 """The table of OpenTelemetry's variables that this package checks.
 
 Owns which variable is of which kind and what its default is, as Python's SDK
-and exporters have it. What the kinds accept is up to ``_otel_values`` and
-``_otel_transport``.
+and exporters have it. What the kinds accept is up to ``_otel.values`` and
+``_otel.transport``.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from tilelang_otel._otel_transport import compression, endpoint, headers
-from tilelang_otel._otel_values import (
+from tilelang_otel._otel.transport import compression, endpoint, headers
+from tilelang_otel._otel.values import (
     OTLP_EXPORTERS,
     Kind,
     attributes,

@@ -1,7 +1,7 @@
 """What the values of OTLP endpoint and header variables may be, and what is secret in them.
 
 Owns URLs, headers, and blacking out of both; simpler kinds of values are up to
-``_otel_values``.
+``_otel.values``.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
-from tilelang_otel._otel_values import Checked, Kind
+from tilelang_otel._otel.values import Checked, Kind
 
 __all__ = ["compression", "endpoint", "headers", "mask_url", "secrets_of"]
 

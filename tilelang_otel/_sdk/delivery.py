@@ -3,7 +3,7 @@
 Owns what stands around one span exporter: the SDK's batch processor, counting
 what arrived, one warning instead of many, flushing that comes back in time, and
 forked children. Which exporters there are is up to ``provider``, and when the
-process waits for them up to ``_exit``.
+process waits for them up to ``_sdk.exit``.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
 
 from tilelang_otel._config import warn_once
-from tilelang_otel._courier import Courier, Errand
-from tilelang_otel._exit import finish
-from tilelang_otel._export_errors import explain, listening
+from tilelang_otel._sdk.courier import Courier, Errand
+from tilelang_otel._sdk.exit import finish
+from tilelang_otel._sdk.export_errors import explain, listening
 
 __all__ = ["CountingExporter", "Delivery"]
 

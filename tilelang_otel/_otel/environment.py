@@ -2,7 +2,7 @@
 
 Owns what is in force, and what the SDK shall see instead of values that would
 make it raise, print a traceback, or print a secret. Which variables there are
-is up to ``_otel_variables``; this package's own are up to ``_config``. Needs
+is up to ``_otel.variables``; this package's own are up to ``_config``. Needs
 neither the SDK nor the API, so that it can be asked before either is imported:
 some of these variables are read by an ``import``.
 """
@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
-from tilelang_otel._otel_transport import mask_url, secrets_of
-from tilelang_otel._otel_values import OTLP_EXPORTERS, Kind, installed_names, number, one_line
-from tilelang_otel._otel_variables import COMMON, DEFAULT_QUEUE_SIZE, SIGNALS, otlp_variables
+from tilelang_otel._otel.transport import mask_url, secrets_of
+from tilelang_otel._otel.values import OTLP_EXPORTERS, Kind, installed_names, number, one_line
+from tilelang_otel._otel.variables import COMMON, DEFAULT_QUEUE_SIZE, SIGNALS, otlp_variables
 
 __all__ = ["OtelEnvironment", "OtlpTarget", "Problem", "read_environment"]
 

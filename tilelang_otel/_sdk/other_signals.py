@@ -2,7 +2,7 @@
 
 Owns the SDK's meter and logger provider when ``OTEL_METRICS_EXPORTER`` or
 ``OTEL_LOGS_EXPORTER`` names an exporter. An application's own are kept. Traces
-are up to ``_sdk_setup``.
+are up to ``_sdk.setup``.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from collections.abc import Callable
 from opentelemetry.sdk.resources import Resource
 
 from tilelang_otel._config import warn_once
-from tilelang_otel._exit import ShutDown
-from tilelang_otel._otel_environment import OtelEnvironment
-from tilelang_otel._sdk_setup import load_component
+from tilelang_otel._otel.environment import OtelEnvironment
+from tilelang_otel._sdk.exit import ShutDown
+from tilelang_otel._sdk.setup import load_component
 
 __all__ = ["set_up_other_signals"]
 

@@ -1,6 +1,6 @@
 """Python imports this before the program that ``tilelang-otel run`` has started.
 
-Owns nothing but handing over: tracing is set up by ``_traced_program``, and a
+Owns nothing but handing over: tracing is set up by ``_running.traced_program``, and a
 ``sitecustomize`` that was there before gets its turn. Other Pythons that the
 program starts come by here too, so this has to be quiet there, and to do
 without the rest of the package.
@@ -22,7 +22,7 @@ def _hand_over():
     # For this import alone: the package may have been found beside the command.
     sys.path.append(content["root"])
     try:
-        program = importlib.import_module("tilelang_otel.cli._traced_program")
+        program = importlib.import_module("tilelang_otel.cli._running.traced_program")
     finally:
         sys.path.remove(content["root"])
     program.start(content)

@@ -1,7 +1,7 @@
 """What ``doctor`` finds: compilers, versions, settings, and where traces would go.
 
 Owns looking, without importing a compiler and without sending anything. What is
-wrong with what is found is up to ``_doctor_advice``.
+wrong with what is found is up to ``_doctor.advice``.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from typing import Any, Final
 
 from tilelang_otel import environment_variables
 from tilelang_otel._config import Settings, read_settings
-from tilelang_otel._export_errors import listening
-from tilelang_otel._otel_environment import OtelEnvironment
-from tilelang_otel._targets import exporter_names, target_of
+from tilelang_otel._otel.environment import OtelEnvironment
+from tilelang_otel._otel.targets import exporter_names, target_of
+from tilelang_otel._sdk.export_errors import listening
 from tilelang_otel.version import __version__
 
 __all__ = [

@@ -65,8 +65,8 @@ def choose_destination(output: str | None, default_file: str | None = None) -> D
     Raises:
         OutputError: ``output`` cannot be written.
     """
-    from tilelang_otel._otel_environment import read_environment
-    from tilelang_otel.provider import exporters_in_force
+    from tilelang_otel._otel.environment import read_environment
+    from tilelang_otel._otel.targets import exporters_in_force
 
     environment = read_environment()
     if environment.is_disabled:

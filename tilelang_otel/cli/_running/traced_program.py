@@ -18,9 +18,10 @@ from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, Final
 
+import tilelang_otel
 from tilelang_otel._guard import guard
-from tilelang_otel.cli._destination import Destination
-from tilelang_otel.cli._exporting import Session
+from tilelang_otel.cli._running.destination import Destination
+from tilelang_otel.cli._running.exporting import Session
 
 __all__ = ["environment_for", "start"]
 
@@ -29,7 +30,7 @@ HAND_OVER: Final = "_TILELANG_OTEL_RUN"
 
 COMMAND: Final = "tilelang-otel run"
 
-_PACKAGE: Final = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_PACKAGE: Final = os.path.dirname(os.path.abspath(tilelang_otel.__file__)) + os.sep
 
 
 def environment_for(destination: Destination, pid: int) -> dict[str, str]:
@@ -81,7 +82,7 @@ def _report(session: Session) -> None:
     try:
         if sys.stderr is None:  # pyright: ignore[reportUnnecessaryComparison]
             return
-        from tilelang_otel.cli._console import make_console
+        from tilelang_otel.cli._drawing.console import make_console
 
         if sys.stdout is not None:  # pyright: ignore[reportUnnecessaryComparison]
             sys.stdout.flush()

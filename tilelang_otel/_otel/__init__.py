@@ -1,0 +1,1 @@
+"""What OpenTelemetry's own variables say, and what they accept. Loads no SDK."""

@@ -1,0 +1,1 @@
+"""Building a tracer provider with OpenTelemetry's SDK, and getting spans out of the process."""

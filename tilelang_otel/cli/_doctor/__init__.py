@@ -1,0 +1,1 @@
+"""What the doctor looks at, what it advises, and the span that it sends."""

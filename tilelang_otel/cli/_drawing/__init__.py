@@ -1,0 +1,1 @@
+"""Traces on a terminal: trees, bars and tables."""
