@@ -117,6 +117,10 @@ def _still_patched() -> list[str]:
         owner = module if class_name is None else getattr(module, class_name, None)
         if owner is not None and _is_ours(vars(owner).get(name)):
             found.append(f"{module_name}.{class_name or ''}.{name}")
+    instrumentor: Any = sys.modules.get("tilelang_otel.instrumentor")
+    for layer in ("_tvm", "_tilelang"):
+        if instrumentor is not None and getattr(instrumentor, layer)._users:
+            found.append(f"the instrumentor's {layer}")
     transform: Any = sys.modules.get("tvm.ir.transform")
     if transform is not None and len(transform.PassContext.current().instruments):
         found.append("instruments of the default context")

@@ -259,14 +259,19 @@ def _frame_of(event: PassEvent, caller: FrameType | None) -> Frame:
     return frame
 
 
-def _pass_caller(instrument: FrameType) -> FrameType | None:
+def _pass_caller(frame: FrameType | None) -> FrameType | None:
     """Return the Python frame that called the pass, where that can be told.
 
     TileLang's instrument is called by TVM directly, so what is below it called
     the pass. Other callers have settled what is dead before they make an event.
+
+    Args:
+        frame: What called the observer: an instrument, or a subclass's method.
     """
-    if instrument.f_globals.get("__name__") == _FOREIGN_INSTRUMENT:
-        return instrument.f_back
+    while frame is not None and frame.f_code.co_name == "pass_started":
+        frame = frame.f_back
+    if frame is not None and frame.f_globals.get("__name__") == _FOREIGN_INSTRUMENT:
+        return frame.f_back
     return None
 
 

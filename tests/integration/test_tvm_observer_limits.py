@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from opentelemetry.sdk.trace import TracerProvider, sampling
 
+from tests.support.memory import resident_bytes
 from tests.support.require import require_tvm
 from tests.support.spans import SpanMemory, assert_sound, outline
 from tests.support.tvm_modules import compile_mlp, empty_module, mlp, python_pass, raising
@@ -102,11 +103,6 @@ def test_modules_and_exceptions_die_with_the_compile() -> None:
     assert [mark() for mark in marks] == [None, None, None]
 
 
-def _resident_bytes() -> int:
-    with open("/proc/self/statm") as file:
-        return int(file.read().split()[1]) * 4096
-
-
 @pytest.mark.parametrize("sampler", [sampling.ALWAYS_ON, sampling.ALWAYS_OFF])
 def test_memory_stays_flat_over_a_thousand_contexts(sampler: sampling.Sampler) -> None:
     """A pod that compiles all day does not grow: its provider drops the spans here."""
@@ -123,11 +119,11 @@ def test_memory_stays_flat_over_a_thousand_contexts(sampler: sampling.Sampler) -
 
     compile_(500)
     gc.collect()
-    before_bytes, objects = _resident_bytes(), len(gc.get_objects())
+    before_bytes, objects = resident_bytes(), len(gc.get_objects())
     compile_(1000)
     gc.collect()
     assert len(gc.get_objects()) - objects < 500
-    assert _resident_bytes() - before_bytes < 4 << 20
+    assert resident_bytes() - before_bytes < 4 << 20
 
 
 # -- nesting ---------------------------------------------------------------------------------

@@ -100,9 +100,12 @@ def test_passes_become_a_tree(memory: SpanMemory) -> None:
     assert_sound(memory.spans)
 
 
-def test_caught_failure_marks_the_failed_pass_only(memory: SpanMemory) -> None:
+@pytest.mark.parametrize("observer_class", [OTelPassObserver, _Subclass])
+def test_caught_failure_marks_the_failed_pass_only(
+    observer_class: type[OTelPassObserver], memory: SpanMemory
+) -> None:
     """The instrument thinks that the next pass is inside the dead one; it is not."""
-    callbacks = _TopOnly(OTelPassObserver(memory.provider))
+    callbacks = _TopOnly(observer_class(memory.provider))
 
     def tolerant() -> None:
         _caught(callbacks)
