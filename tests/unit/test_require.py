@@ -63,3 +63,36 @@ def test_installed_compiler_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())
     require.require_tvm()
     require.require_tilelang()
+
+
+def test_missing_tools_outside_ci_are_skipped_with_their_names() -> None:
+    """A user without them sees what would do."""
+    with pytest.raises(pytest.skip.Exception, match="no-such-tool or nor-this is not on the PATH"):
+        require.require_tool("no-such-tool", "nor-this")
+
+
+def test_missing_tool_in_ci_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    """CI has what the tests need, whatever its compilers are."""
+    monkeypatch.setenv("CI", "true")
+    monkeypatch.setenv(require.ENVIRONMENT_VARIABLE, "none")
+    with pytest.raises(pytest.fail.Exception, match="no-such-tool is not on the PATH"):
+        require.require_tool("no-such-tool")
+
+
+def test_one_of_several_tools_is_enough() -> None:
+    """A test that can use either tool runs with the one that is there."""
+    require.require_tool("no-such-tool", "sh")
+
+
+def test_missing_distribution_is_skipped_and_fails_in_ci(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is installed without a module of its own is treated the same."""
+    with pytest.raises(pytest.skip.Exception, match="no-such-distribution is not installed"):
+        require.require_distribution("no-such-distribution")
+    monkeypatch.setenv("CI", "true")
+    with pytest.raises(pytest.fail.Exception, match="no-such-distribution is not installed"):
+        require.require_distribution("no-such-distribution")
+
+
+def test_installed_distribution_is_used() -> None:
+    """Where the distribution is there, nothing is skipped."""
+    require.require_distribution("pytest")

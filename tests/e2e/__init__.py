@@ -1,0 +1,1 @@
+"""The package with the real programs of a deployment: Jaeger, the Collector, Prometheus."""
