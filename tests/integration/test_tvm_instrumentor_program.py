@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import types
 from collections.abc import Iterator
 from typing import Any
@@ -161,6 +163,19 @@ def test_wrappers_of_others_on_top_of_ours_stay_and_keep_working(memory: SpanMem
         assert called == ["theirs", "theirs"]
     finally:
         holder.compile = original
+
+
+@pytest.mark.parametrize("way", [pickle.dumps, copy.copy, copy.deepcopy])
+def test_wrapped_functions_can_be_sent_and_copied(way: Any, memory: SpanMemory) -> None:
+    """Programs hand them to worker processes; there, they are what that process has."""
+    tilelang_otel.instrument(memory.provider)
+    for function in (tvm.compile, relax.build, tirx.build):
+        sent = way(function)
+        back = pickle.loads(sent) if isinstance(sent, bytes) else sent
+        assert back is function
+    sent = pickle.dumps(tvm.compile)
+    tilelang_otel.uninstrument()
+    assert pickle.loads(sent) is tvm.compile
 
 
 _TVM: Any = tvm  # some of these calls no type checker lets through

@@ -7,17 +7,45 @@ wrapper is still on top, and leaves it in place, doing nothing, where it isn't.
 
 from __future__ import annotations
 
+import pkgutil
 import sys
 from collections.abc import Callable
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import wrapt
 
 from tilelang_otel._guard import guard
 
-__all__ = ["Patches"]
+__all__ = ["Patches", "Wrapper"]
 
 Wrapper = Callable[[Callable[..., Any], Any, tuple[Any, ...], dict[str, Any]], Any]
+
+
+if TYPE_CHECKING:
+    _FunctionWrapper = wrapt.FunctionWrapper[..., Any]
+else:
+    _FunctionWrapper = wrapt.FunctionWrapper
+
+
+class _Proxy(_FunctionWrapper):
+    """A wrapper that is pickled and copied as the function would be: by its name.
+
+    Programs hand a compiler's functions to other processes. What arrives there is
+    the function as that process has it.
+    """
+
+    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
+        wrapped: Any = self.__wrapped__
+        return pkgutil.resolve_name, (f"{wrapped.__module__}:{wrapped.__qualname__}",)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return self.__reduce_ex__(2)
+
+    def __copy__(self) -> _Proxy:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> _Proxy:
+        return self
 
 
 class Patches:
@@ -45,7 +73,7 @@ class Patches:
         original = getattr(owner, name, None)
         if original is None:
             return
-        proxy = wrapt.FunctionWrapper(_raw(owner, name), wrapper, enabled=lambda: self.is_active)
+        proxy = _Proxy(_raw(owner, name), wrapper, enabled=lambda: self.is_active)
         self.put(owner, name, proxy)
         for copy in copies:
             module = sys.modules.get(copy)
