@@ -6,7 +6,7 @@ which thread, is up to ``_recording``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from opentelemetry.context import Context
@@ -40,35 +40,43 @@ def emit(
     """
     start_span = tracer.start_span
     still_open: list[Record] = []
-    for record in records:
-        if not record.end_ns:
-            still_open.append(record)
-        # Around each: one span that a provider fails on must not cost the others.
+    rest = iter(records)
+    while True:
+        # Gone on with after a span that a provider fails on: it must not cost the others.
         with guard:
-            span = record.span
-            if span is None:
-                parent = record.parent
-                # Reading a name takes a call: once is enough.
-                name = clean_name(record.name)
-                span = start_span(
-                    name,
-                    context if parent is None else context_below(parent, context),
-                    _CLIENT if record.is_client else _INTERNAL,
-                    _attributes(record, name),
-                    None,
-                    record.start_ns + wall_offset_ns,
-                    False,
-                )
-                record.span = span
-            elif record.end_ns:
-                _complete(record, span)
-            if not record.end_ns:
-                continue
-            if record.failure is not None:
-                _end_failed(span, record.failure, record.end_ns + wall_offset_ns)
-            else:
-                span.end(record.end_ns + wall_offset_ns)
-    return still_open
+            for record in rest:
+                if not record.end_ns:
+                    still_open.append(record)
+                _emit_one(record, start_span, context, wall_offset_ns)
+            return still_open
+
+
+def _emit_one(
+    record: Record, start_span: Callable[..., Span], context: Context | None, wall_offset_ns: int
+) -> None:
+    span = record.span
+    if span is None:
+        parent = record.parent
+        # Reading a name takes a call: once is enough.
+        name = clean_name(record.name)
+        span = start_span(
+            name,
+            context if parent is None else context_below(parent, context),
+            _CLIENT if record.is_client else _INTERNAL,
+            _attributes(record, name),
+            None,
+            record.start_ns + wall_offset_ns,
+            False,
+        )
+        record.span = span
+    elif record.end_ns:
+        _complete(record, span)
+    if not record.end_ns:
+        return
+    if record.failure is not None:
+        _end_failed(span, record.failure, record.end_ns + wall_offset_ns)
+    else:
+        span.end(record.end_ns + wall_offset_ns)
 
 
 def _end_failed(span: Span, failure: Failure, end_time_ns: int) -> None:
