@@ -199,7 +199,7 @@ class Work:
         self._recording = None if recording is None or recording.is_muted else recording
         self._describe = describe
         self._is_client = is_client
-        self._failure: BaseException | None = None
+        self._failure: BaseException | Failure | None = None
 
     def __enter__(self) -> Work:
         recording = self._recording
@@ -231,7 +231,7 @@ class Work:
             with guard:
                 self._recording.close(self.record, error)
 
-    def fail(self, error: BaseException) -> None:
+    def fail(self, error: BaseException | Failure) -> None:
         """Mark the work as failed, although no exception leaves it.
 
         Args:

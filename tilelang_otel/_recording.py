@@ -26,7 +26,7 @@ from tilelang_otel import _context, semconv
 from tilelang_otel._config import Settings
 from tilelang_otel._frames import Failure, Frame, FrameLog, Record
 from tilelang_otel._guard import guard
-from tilelang_otel._scrub import clean_name, describe_failure
+from tilelang_otel._scrub import clean_kernel_name, clean_name, describe_failure
 from tilelang_otel._spans import context_below, emit
 
 __all__ = ["Clock", "Recording"]
@@ -165,7 +165,7 @@ class Recording(FrameLog):
         except Exception:  # noqa: BLE001 - whatever was called a module here has no functions
             name = None
         self._frame_attributes = (
-            None if name is None else {semconv.TILELANG_KERNEL_NAME: clean_name(str(name))}
+            None if name is None else {semconv.TILELANG_KERNEL_NAME: clean_kernel_name(str(name))}
         )
 
     # -- other work -----------------------------------------------------------------
@@ -226,7 +226,10 @@ class Recording(FrameLog):
         last = self._last_failed
         if last is None or last.failure is None or last.parent is not record:
             return ""
-        if last.end_ns < record.last_ns or last.failure.message != failure.message:
+        if last.end_ns < record.last_ns:
+            return ""
+        # What is raised about a failed compiler quotes its output and the source.
+        if last.failure.message != failure.message and not last.is_client:
             return ""
         return last.failure.origin or last.name
 

@@ -14,7 +14,7 @@ from tilelang_otel import semconv
 from tilelang_otel._frames import Failure
 from tilelang_otel._interrupt import swallowed_interrupt
 
-__all__ = ["attribute_value", "clean_name", "describe_failure", "error_type"]
+__all__ = ["attribute_value", "clean_kernel_name", "clean_name", "describe_failure", "error_type"]
 
 _NAME_CHARACTERS = 256
 _VALUE_CHARACTERS = 1024
@@ -62,6 +62,21 @@ def clean_name(name: str) -> str:
         return name
     text = _CONTROL.sub(" ", _valid(name[: _NAME_CHARACTERS + 1])).strip()
     return _cut(text, _NAME_CHARACTERS) or "(unnamed)"
+
+
+_GROUP_SUFFIX = re.compile(r"_gc_\d+(?=(?:_kernel(?:_\d+)?)?$)")
+"""What TileLang's grouped compiles put behind a kernel's name, to keep them apart.
+The device's part of a kernel has ``_kernel`` behind that."""
+
+
+def clean_kernel_name(name: str) -> str:
+    """Return a kernel's name as :func:`clean_name` does, without a grouped compile's suffix.
+
+    Args:
+        name: A function's name in a module of TileLang's.
+    """
+    name = clean_name(name)
+    return _GROUP_SUFFIX.sub("", name) or name
 
 
 def attribute_value(value: Any) -> str | bool | int | float | None:

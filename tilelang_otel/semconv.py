@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 __all__ = [
+    "CONTAINER_SPANS",
     "ERROR_TYPE",
     "ERROR_TYPE_OTHER",
     "EXCEPTION_EVENT",
@@ -23,6 +24,7 @@ __all__ = [
     "SCOPE_NAME",
     "SPAN_ADAPTER",
     "SPAN_AUTOTUNE",
+    "SPAN_BENCHMARK",
     "SPAN_CACHE_KEY",
     "SPAN_CACHE_LOAD",
     "SPAN_CACHE_SAVE",
@@ -61,6 +63,7 @@ __all__ = [
     "TVM_PASS_SEQUENCE",
     "TVM_TARGET_ARCH",
     "TVM_TARGET_KIND",
+    "WORK_SPANS",
 ]
 
 SCOPE_NAME: Final = "tilelang_otel"
@@ -114,11 +117,46 @@ SPAN_PAR_COMPILE: Final = "par_compile"
 SPAN_AUTOTUNE: Final = "autotune"
 """Root of a tuning run, followed by the kernel: a container."""
 
+SPAN_BENCHMARK: Final = "benchmark"
+"""Running a tuned kernel to time it, followed by the kernel."""
+
 SPAN_CODEGEN: Final = "codegen"
 """Code generation, followed by the kind of target."""
 
 SPAN_LINK: Final = "link"
 """Putting generated modules together into an executable."""
+
+CONTAINER_SPANS: Final = frozenset(
+    {
+        SPAN_COMPILE,
+        SPAN_PASS_CONTEXT,
+        SPAN_LOWER,
+        SPAN_HOST,
+        SPAN_DEVICE,
+        SPAN_ADAPTER,
+        SPAN_EXPORT,
+        SPAN_PAR_COMPILE,
+        SPAN_AUTOTUNE,
+    }
+)
+"""Spans, alone or followed by a name, that say what was asked for: the time that
+none of their children explains is nobody's work."""
+
+WORK_SPANS: Final = frozenset(
+    {
+        SPAN_CODEGEN,
+        SPAN_LINK,
+        SPAN_LOAD,
+        SPAN_NVRTC,
+        SPAN_ELABORATE,
+        SPAN_BENCHMARK,
+        SPAN_CACHE_KEY,
+        SPAN_CACHE_LOAD,
+        SPAN_CACHE_SAVE,
+    }
+)
+"""Spans, alone or followed by a name, that are work. So are passes and compilers,
+which are called what they are called."""
 
 TVM_PASS_NAME: Final = "tvm.pass.name"
 """str; every pass span. The pass's name as TVM gives it."""

@@ -75,12 +75,19 @@ class _ContextLog(FrameLog):
         """Begin a span for the context itself, which says what it is for."""
         self._container = self._recorder.work(lambda: stage)
         self._container.__enter__()
+        self._name_passes(stage.attributes.get(semconv.TILELANG_KERNEL_NAME))
+
+    def _name_passes(self, name: str | None) -> None:
+        recording = self._recorder.current()
+        if recording is not None:
+            recording.set_kernel_name(name)
 
     def leave(self) -> None:
         """Leave the context, and end what was begun for it."""
         if self._container is not None:
             error = self.mark.leaving()
             self._container.__exit__(type(error) if error else None, error, None)
+            self._name_passes(None)
         if self._own is not None:
             self._recorder.leave(self._own, self.mark.leaving())
 

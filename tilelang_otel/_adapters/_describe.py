@@ -5,19 +5,15 @@ Everything here is given whatever the caller passed, so nothing is assumed of it
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Mapping
 from typing import Any, cast
 
 from tilelang_otel import semconv
 from tilelang_otel._guard import guard
-from tilelang_otel._scrub import attribute_value, clean_name
+from tilelang_otel._scrub import attribute_value, clean_kernel_name, clean_name
 
 __all__ = ["function_name", "kernel_attributes", "target_attributes"]
-
-_GROUP_SUFFIX = re.compile(r"_gc_\d+$")
-"""What TileLang's grouped compiles put behind a kernel's name, to keep them apart."""
 
 
 def function_name(mod: Any) -> str | None:
@@ -53,7 +49,7 @@ def kernel_attributes(func: Any) -> dict[str, Any]:
     symbol = clean_name(func) if isinstance(func, str) else function_name(func)
     if symbol is None:
         return {}
-    name = _GROUP_SUFFIX.sub("", symbol) or symbol
+    name = clean_kernel_name(symbol)
     attributes = {semconv.TILELANG_KERNEL_NAME: name}
     if name != symbol:
         attributes[semconv.TILELANG_KERNEL_SYMBOL] = symbol

@@ -5,15 +5,19 @@ from __future__ import annotations
 import threading
 from collections.abc import Generator
 from contextlib import contextmanager
+from typing import Any
 
 from opentelemetry import context as otel_context
 
+from tilelang_otel import semconv
 from tilelang_otel._guard import guard
 from tilelang_otel._recorder import CompileScope
 
-__all__ = ["Tally", "count", "tallied"]
+__all__ = ["CONFIGURATION_KEY", "Tally", "configuration", "count", "counted", "tallied"]
 
 _KEY = otel_context.create_key("tilelang-otel-tally")
+CONFIGURATION_KEY = otel_context.create_key("tilelang-otel-configuration")
+"""Under which a thread's context tells which of many configurations it works on."""
 
 
 class Tally:
@@ -71,3 +75,27 @@ def count(scope: CompileScope, error: BaseException | None) -> None:
         tally = otel_context.get_value(_KEY)
         if isinstance(tally, Tally):
             tally.count(scope.record.name if scope.record is not None else "", error)
+
+
+@contextmanager
+def counted(scope: CompileScope) -> Generator[None, None, None]:
+    """Count the kernel of this scope, once, however its entry points call each other.
+
+    Args:
+        scope: The kernel's compile, which has just been entered.
+    """
+    if not scope.is_outermost:
+        yield
+        return
+    try:
+        yield
+    except Exception as error:
+        count(scope, error)
+        raise
+    count(scope, None)
+
+
+def configuration() -> dict[str, Any]:
+    """Return what a kernel's span says of which configuration this thread works on."""
+    index = otel_context.get_value(CONFIGURATION_KEY)
+    return {semconv.TILELANG_CONFIG_INDEX: index} if isinstance(index, int) else {}

@@ -18,6 +18,7 @@ import wrapt
 
 from tilelang_otel import semconv
 from tilelang_otel._adapters._patches import Patches
+from tilelang_otel._frames import Failure
 from tilelang_otel._guard import guard
 from tilelang_otel._recorder import Recorder, Work
 
@@ -40,13 +41,16 @@ _MODULES = (
 """Where compilers are started from, each through its own name ``subprocess``."""
 
 _NVRTC = "tilelang.contrib.nvrtc"
+_NVRTC_USER = "tilelang.jit.adapter.nvrtc.libgen"
+"""Holds NVRTC's function by a name of its own."""
 
 _ERROR_LINE = re.compile(r"^.*\b(?:error|fatal)\b.*$", re.IGNORECASE | re.MULTILINE)
 _ERROR_LINES = 3
 
 
-class CompilerError(Exception):
-    """A compiler process ended with an exit code other than 0."""
+_FAILED = "CompilerError"
+"""``error.type`` of a compiler that ended with an exit code other than 0: no
+exception says so, only what its caller makes of it."""
 
 
 class Compilers:
@@ -64,13 +68,13 @@ class Compilers:
 
     def put_on(self) -> None:
         """Give each module its recording ``subprocess``, now or once it is imported."""
-        for name in (*_MODULES, _NVRTC):
+        for name in (*_MODULES, _NVRTC_USER):
             if name.partition(".")[0] == self._package:
                 self._patches.when_imported(name, self._imported)
 
     def _imported(self, module: Any) -> None:
-        if module.__name__ == _NVRTC:
-            self._patches.wrap(module, "compile_cuda", self._in_process)
+        if module.__name__ == _NVRTC_USER:
+            self._patches.wrap(_NVRTC, "compile_cuda", self._in_process, _NVRTC_USER)
         elif getattr(module, "subprocess", None) is subprocess:
             proxy = _Subprocess(subprocess, self._recorder, self._patches)
             self._patches.put(module, "subprocess", proxy)
@@ -105,7 +109,7 @@ class _Subprocess(wrapt.ObjectProxy):  # pyright: ignore[reportMissingTypeArgume
         with self._self_recorder.work(lambda: _program_of(args), is_client=True) as work:
             done: Any = real(args, *more, **options)
             with guard:
-                _finish(work, args, done.returncode, done.stdout)
+                _finish(work, args, done.returncode, done.stdout or done.stderr)
             return done
 
     @property
@@ -121,6 +125,9 @@ class _Subprocess(wrapt.ObjectProxy):  # pyright: ignore[reportMissingTypeArgume
 class _Process(subprocess.Popen[Any]):
     """A compiler that is running: its span ends when somebody has waited for it."""
 
+    _is_communicating = False
+    _killed = False
+
     def __init__(self, args: Any, *more: Any, recorder: Recorder, **options: Any) -> None:
         self._work: Work | None = recorder.work(lambda: _program_of(args), is_client=True)
         self._work.__enter__()
@@ -133,17 +140,23 @@ class _Process(subprocess.Popen[Any]):
 
     def wait(self, timeout: float | None = None) -> int:
         code = super().wait(timeout)
-        self._end(None, None)
+        # To communicate waits as well, and has the output only afterwards.
+        if not self._is_communicating:
+            self._end(None, None)
         return code
 
     def communicate(self, input: Any = None, timeout: float | None = None) -> tuple[Any, Any]:
-        output = super().communicate(input, timeout)
+        self._is_communicating = True
+        try:
+            output = super().communicate(input, timeout)
+        finally:
+            self._is_communicating = False
         self._end(None, output[0] or output[1])
         return output
 
     def kill(self) -> None:
         super().kill()
-        self._end(TimeoutError("the compiler took too long and was killed"), None)
+        self._killed = True
 
     def _end(self, error: BaseException | None, output: Any) -> None:
         work, self._work = self._work, None
@@ -152,6 +165,8 @@ class _Process(subprocess.Popen[Any]):
         with guard:
             if error is None:
                 _finish(work, self.args, self.returncode, output)
+            if self._killed:
+                work.fail(TimeoutError("the compiler took too long and was killed"))
         work.__exit__(type(error) if error else None, error, None)
 
 
@@ -166,7 +181,7 @@ def _finish(work: Work, args: Any, code: int | None, output: Any) -> None:
         return
     work.set_attribute(semconv.PROCESS_EXIT_CODE, code)
     if code != 0:
-        work.fail(CompilerError(_complaint(code, output)))
+        work.fail(Failure(_FAILED, _complaint(code, output)))
         return
     words = _words(args)
     if "-o" in words[:-1]:

@@ -18,7 +18,7 @@ from tilelang_otel import semconv
 from tilelang_otel._adapters._compile_times import CompileTimes
 from tilelang_otel._adapters._describe import kernel_attributes, target_attributes
 from tilelang_otel._adapters._patches import Patches
-from tilelang_otel._adapters._tally import count
+from tilelang_otel._adapters._tally import configuration, counted
 from tilelang_otel._guard import guard
 from tilelang_otel._recorder import CompileScope, Recorder
 
@@ -32,9 +32,11 @@ class _Lookup:
     was_loaded: bool = False
     was_compiled: bool = False
 
-    def result(self) -> str:
+    def result(self) -> str | None:
+        if self.key is None:
+            return "disabled" if self.was_compiled else None
         if self.was_compiled:
-            return "miss" if self.key is not None else "disabled"
+            return "miss"
         return "disk" if self.was_loaded else "memory"
 
 
@@ -64,7 +66,8 @@ class TileLangCompile:
         jit = sys.modules.get("tilelang.jit")
         wrap(getattr(jit, "JITImpl", None), "compile", self._jit_compile)
         wrap(getattr(jit, "JITImpl", None), "get_tir", self._elaborate)
-        wrap(getattr(jit, "JITKernel", None), "_compile_and_create_adapter", self._compile)
+        kernel = getattr(sys.modules.get("tilelang.jit.kernel"), "JITKernel", None)
+        wrap(kernel, "_compile_and_create_adapter", self._compile)
         for cache in self._cache_classes():
             if "_generate_key" in vars(cache):
                 wrap(cache, "_generate_key", self._generate_key)
@@ -97,18 +100,19 @@ class TileLangCompile:
     def _cached(self, wrapped: Callable[..., Any], instance: Any, args: Any, kwargs: Any) -> Any:
         func = args[0] if args else kwargs.get("func")
         lookup, outer = _Lookup(), self._thread.lookup
-        with self._scope(lambda: _compile_of(func, kwargs.get("target"))) as scope:
+
+        def describe() -> tuple[str, dict[str, Any]]:
+            name, attributes = _compile_of(func, kwargs.get("target"))
+            return name, {**attributes, **configuration()}
+
+        with self._scope(describe) as scope, counted(scope):
             self._thread.lookup = lookup
             try:
                 kernel = wrapped(*args, **kwargs)
-            except Exception as error:
-                count(scope, error)
-                raise
             finally:
                 self._thread.lookup = outer
                 if not scope.is_muted:
                     self._tell(scope, lookup)
-            count(scope, None)
             if not scope.is_muted:
                 self._tell_kernel(scope, kernel)
                 self._times.finished(scope, lookup.key, lookup.was_compiled)
@@ -116,7 +120,9 @@ class TileLangCompile:
 
     def _tell(self, scope: CompileScope, lookup: _Lookup) -> None:
         with guard:
-            scope.set_attribute(semconv.TILELANG_CACHE_RESULT, lookup.result())
+            result = lookup.result()
+            if result is not None:
+                scope.set_attribute(semconv.TILELANG_CACHE_RESULT, result)
             if lookup.key is not None:
                 scope.set_attribute(semconv.TILELANG_CACHE_KEY, lookup.key)
 
@@ -135,7 +141,18 @@ class TileLangCompile:
             self._scope(lambda: _compile_of(func, target)),
             self._recorder.work(lambda: (semconv.SPAN_LOWER, kernel_attributes(func))),
         ):
-            return wrapped(*args, **kwargs)
+            self._name_passes(func)
+            try:
+                return wrapped(*args, **kwargs)
+            finally:
+                self._name_passes(None)
+
+    def _name_passes(self, func: Any) -> None:
+        with guard:
+            recording = self._recorder.current()
+            if recording is not None:
+                name = kernel_attributes(func).get(semconv.TILELANG_KERNEL_NAME)
+                recording.set_kernel_name(name)
 
     def _jit_compile(
         self, wrapped: Callable[..., Any], instance: Any, args: Any, kwargs: Any
@@ -143,7 +160,7 @@ class TileLangCompile:
         # The kernel's own name is only known when its program has been elaborated.
         name = getattr(getattr(instance, "func", None), "__name__", None)
         span_name = semconv.SPAN_COMPILE if name is None else f"{semconv.SPAN_COMPILE} {name}"
-        with self._scope(lambda: (span_name, {})):
+        with self._scope(lambda: (span_name, configuration())) as scope, counted(scope):
             return wrapped(*args, **kwargs)
 
     # -- the steps of one ---------------------------------------------------------

@@ -17,10 +17,11 @@ from typing import Any
 from tilelang_otel import semconv
 from tilelang_otel._adapters._context_log import Stage, announce
 from tilelang_otel._adapters._describe import kernel_attributes, target_attributes
-from tilelang_otel._adapters._patches import Patches
+from tilelang_otel._adapters._patches import Patches, Wrapper
 from tilelang_otel._adapters.tvm_export import name_executable
 from tilelang_otel._guard import guard
 from tilelang_otel._recorder import Recorder
+from tilelang_otel._recording import Recording
 
 __all__ = ["TOOL_NAME", "OTelInstrumentationTool", "TileLangStages", "current_stage"]
 
@@ -69,7 +70,7 @@ class OTelInstrumentationTool:
 
     def run_codegen(self, event: Any, next_call: Callable[[], Any]) -> Any:
         """Record one call of a code generator, and return what it returns."""
-        with self._recorder.work(lambda: _codegen_of(event)):
+        with self._recorder.work(lambda: _codegen_of(event, self._recorder.current())):
             return next_call()
 
     def finish(self, error: BaseException | None) -> None:
@@ -91,17 +92,25 @@ class TileLangStages:
     def put_on(self) -> None:
         """Register and wrap; raises on a TileLang that cannot be imported."""
         importlib.import_module("tilelang")
-        kernel = getattr(sys.modules.get("tilelang.jit"), "JITKernel", None)
+        kernel = getattr(sys.modules.get("tilelang.jit.kernel"), "JITKernel", None)
         for name in ("_create_adapter_from_artifact", "_create_adapter_from_database"):
             self._patches.wrap(kernel, name, self._adapt)
         adapter = getattr(sys.modules.get("tilelang.jit.adapter"), "TVMFFIKernelAdapter", None)
         self._patches.wrap(adapter, "_make_executable", self._make_executable)
         self._patches.wrap("tvm.runtime", "load_module", self._load)
-        self._patches.wrap(self._library_generator(), "load_lib", self._load)
-        self._patches.when_imported(
-            "tilelang.cache.binary_cache",
-            lambda module: self._patches.wrap(module.BinaryCache, "load", self._look_up),
-        )
+        for module, owner, name, wrapper in (
+            ("tilelang.jit.adapter.libgen", "LibraryGenerator", "load_lib", self._load),
+            ("tilelang.jit.adapter.nvrtc.libgen", "NVRTCLibraryGenerator", "load_lib", self._load),
+            (
+                "tilelang.jit.adapter.cutedsl.libgen",
+                "CuTeDSLLibraryGenerator",
+                "load_lib",
+                self._load,
+            ),
+            ("tilelang.cache.cuda_binary_cache", "CUDABinaryCache", "load", self._look_up),
+            ("tilelang.cache.ascend_binary_cache", "AscendBinaryCache", "load", self._look_up),
+        ):
+            self._wrap_once_imported(module, owner, name, wrapper)
         self._session = sys.modules.get("tilelang.instrumentation.session")
         if self._session is not None:
             # The tool outlives no session, so each gets its own.
@@ -116,9 +125,11 @@ class TileLangStages:
             with guard:
                 self._session.unregister_pass_instrumentation_tool(TOOL_NAME)
 
-    def _library_generator(self) -> Any:
-        libgen = sys.modules.get("tilelang.jit.adapter.libgen")
-        return getattr(libgen, "LibraryGenerator", None)
+    def _wrap_once_imported(self, module: str, owner: str, name: str, wrapper: Wrapper) -> None:
+        self._patches.when_imported(
+            module,
+            lambda imported: self._patches.wrap(getattr(imported, owner, None), name, wrapper),
+        )
 
     def _adapt(self, wrapped: Callable[..., Any], instance: Any, args: Any, kwargs: Any) -> Any:
         with self._recorder.work(lambda: (semconv.SPAN_ADAPTER, {})):
@@ -131,9 +142,7 @@ class TileLangStages:
     def _look_up(self, wrapped: Callable[..., Any], instance: Any, args: Any, kwargs: Any) -> Any:
         """Tell whether a device binary was cached: then no device compiler runs."""
         binary = wrapped(*args, **kwargs)
-        self._recorder.annotate(
-            semconv.TILELANG_BINARY_CACHE_RESULT, "miss" if binary is None else "hit"
-        )
+        self._recorder.annotate(semconv.TILELANG_BINARY_CACHE_RESULT, _binary_cache_result(binary))
         return binary
 
     def _make_executable(
@@ -168,9 +177,30 @@ def current_stage() -> Stage | None:
     return Stage(_SPAN_NAMES.get(stage, semconv.SPAN_LOWER), attributes)
 
 
-def _codegen_of(event: Any) -> tuple[str, dict[str, Any]]:
+def _binary_cache_result(binary: Any) -> str:
+    if binary is not None:
+        return "hit"
+    env = getattr(sys.modules.get("tilelang.env"), "env", None)
+    is_enabled = getattr(env, "is_cache_enabled", None)
+    return "miss" if is_enabled is None or is_enabled() else "disabled"
+
+
+def _kernel_around(recording: Recording | None) -> dict[str, Any]:
+    """Return what the innermost span around says about the kernel; empty if nothing does."""
+    record = None if recording is None else recording.current
+    while record is not None:
+        attributes = record.attributes or {}
+        if semconv.TILELANG_KERNEL_NAME in attributes:
+            names = (semconv.TILELANG_KERNEL_NAME, semconv.TILELANG_KERNEL_SYMBOL)
+            return {name: attributes[name] for name in names if name in attributes}
+        record = record.parent
+    return {}
+
+
+def _codegen_of(event: Any, recording: Recording | None) -> tuple[str, dict[str, Any]]:
     function = str(event.name)
-    attributes = kernel_attributes(event.mod)
+    # The module's function is the kernel's device or host part, under a name of its own.
+    attributes = _kernel_around(recording) or kernel_attributes(event.mod)
     attributes.update(target_attributes(event.target))
     attributes[semconv.TILELANG_CODEGEN_NAME] = function
     kind = function.rsplit(".", 1)[-1].removesuffix("_without_compile")

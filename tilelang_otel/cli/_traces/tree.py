@@ -19,18 +19,12 @@ __all__ = ["NOT_TRACED", "Node", "Slowest", "Trace", "build_traces", "slowest"]
 NOT_TRACED: Final = "(not traced)"
 """What the time of a container is called that none of its children explains."""
 
-# Spans that name what was asked for, not work that takes time. In front of a
-# kernel's name, or alone.
-_CONTAINERS = frozenset(
-    {semconv.SPAN_COMPILE, semconv.SPAN_LOWER, semconv.SPAN_PASS_CONTEXT}
-    | {"adapter", "par_compile", "autotune"}
-)
 _WORK_ATTRIBUTES = (
     semconv.TVM_PASS_NAME,
     semconv.TILELANG_CODEGEN_NAME,
     semconv.PROCESS_EXECUTABLE_NAME,
 )
-_WORK = frozenset({semconv.SPAN_CODEGEN, semconv.SPAN_LINK})
+_KNOWN = semconv.CONTAINER_SPANS | semconv.WORK_SPANS
 
 
 @dataclass(eq=False, slots=True)
@@ -55,8 +49,11 @@ class Node:
         attributes = self.span.attributes
         if any(name in attributes for name in _WORK_ATTRIBUTES):
             return False
-        kind = self.span.name.split(" ", 1)[0]
-        return kind in _CONTAINERS or (bool(self.children) and kind not in _WORK)
+        name = self.span.name
+        kind = name if name in _KNOWN else name.split(" ", 1)[0]
+        if kind in _KNOWN:
+            return kind in semconv.CONTAINER_SPANS
+        return bool(self.children)
 
 
 @dataclass(eq=False, slots=True)
