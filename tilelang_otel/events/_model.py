@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
@@ -52,7 +52,9 @@ def pass_phase(name: str | None) -> Generator[None, None, None]:
     try:
         yield
     finally:
-        _phase.reset(token)
+        # A generator may be closed in another context: there, it was not set.
+        with suppress(ValueError):
+            _phase.reset(token)
 
 
 def current_pass_phase() -> str | None:
@@ -69,8 +71,10 @@ def current_pass_phase() -> str | None:
     # Looked up rather than imported: TileLang takes seconds to import, and a
     # program that has not loaded it has no phase of its.
     foreign = sys.modules.get("tilelang.instrumentation.events")
-    if foreign is not None:
-        name = foreign.current_pass_phase()
+    # Missing while the module is being imported, or in a TileLang that we do not know.
+    current: Callable[[], str | None] | None = getattr(foreign, "current_pass_phase", None)
+    if current is not None:
+        name = current()
         if name is not None:
             return name
     return _stage.name
