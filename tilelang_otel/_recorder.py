@@ -219,7 +219,7 @@ class Work:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self.end(error or self._failure)
+        self.end(error if error is not None else self._failure)
 
     def end(self, error: BaseException | Failure | None) -> None:
         """End the work.
