@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import os
 import re
 import subprocess
@@ -119,6 +120,10 @@ def test_setup_block_names_what_exists(block: Block) -> None:
 @pytest.mark.parametrize("block", _of("text demo"))
 def test_printed_tree_is_what_the_demo_prints(block: Block, folder: Path) -> None:
     """The picture in the README shows the real tree: the same spans, in the same places."""
+    shown = re.search(r"TVM (\d+\.\d+)", block.title)
+    assert shown, "the line above the picture names the TVM that it is of"
+    if not importlib.metadata.version("apache-tvm").startswith(shown[1] + "."):
+        pytest.skip(f"the picture is of TVM {shown[1]}, each of which has passes of its own")
     commands = re.findall(r"^\$ (.+)$", block.text, re.MULTILINE)
     # The times differ each time, and with them what is too short to be shown.
     everything = re.sub(r"--min-duration \S+", "--min-duration 0", " && ".join(commands))

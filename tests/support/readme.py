@@ -29,11 +29,13 @@ class Block:
     Attributes:
         kind: What the opening line says.
         text: What is in it.
+        title: The last line of text above it.
         line: Where it begins in the README.
     """
 
     kind: str
     text: str
+    title: str
     line: int
 
 
@@ -41,6 +43,11 @@ def blocks() -> list[Block]:
     """Return the README's blocks, in order."""
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     return [
-        Block(match["kind"].strip(), match["text"], text.count("\n", 0, match.start()) + 1)
+        Block(
+            kind=match["kind"].strip(),
+            text=match["text"],
+            title=text[: match.start()].strip().rpartition("\n")[2],
+            line=text.count("\n", 0, match.start()) + 1,
+        )
         for match in _BLOCK.finditer(text)
     ]
