@@ -139,7 +139,8 @@ def as_markdown(results: Results) -> str:
         _markdown_row([goal.what, goal.wanted, goal.reached, "✓" if goal.is_reached else "✗"])
         for goal in results.goals()
     ]
-    return "\n".join([*lines, "", f"{results.machine}.", ""])
+    busy = f" The machine was busy (load {results.load:.1f})." if results.is_busy else ""
+    return "\n".join([*lines, "", f"{results.machine}.{busy}", ""])
 
 
 def _latency_row(title: str, found: Latency) -> list[str]:

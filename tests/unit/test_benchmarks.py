@@ -159,6 +159,7 @@ def test_results_of_a_busy_machine_say_so(load: float | None, is_said: bool) -> 
     file = _Terminal("utf-8")
     print_results(_results(load=load), file)
     assert ("The machine was busy" in file.written()) is is_said
+    assert ("The machine was busy" in as_markdown(_results(load=load))) is is_said
 
 
 def test_results_printed_in_ascii_have_their_marks_spelled_out() -> None:
