@@ -12,7 +12,7 @@ PYTEST := -m pytest -q
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test test-unit test-oldest test-all $(addprefix test-,$(TVM_VERSIONS)) \
+.PHONY: help demo test test-unit test-oldest test-tilelang test-all $(addprefix test-,$(TVM_VERSIONS)) \
 	check format bench wheel-test clean
 
 help: ## Show this list
@@ -40,6 +40,11 @@ test-oldest: ## The same with the oldest OpenTelemetry that is supported
 $(addprefix test-,$(TVM_VERSIONS)): test-%:
 	@tests/environments/set_up.sh $* .venv/$*
 	TILELANG_OTEL_TEST_ENV=tvm .venv/$*/bin/python $(PYTEST) tests/contract tests/integration
+
+test-tilelang: ## Run the tests on TileLang (installs 6 GB once, outside the checkout)
+	@tests/environments/set_up.sh tilelang .venv/tilelang
+	TILELANG_OTEL_TEST_ENV=tilelang .venv/tilelang/bin/python $(PYTEST) \
+		tests/unit tests/contract/test_tilelang_*.py tests/integration/test_tilelang_*.py
 
 test-all: test test-tvm-0.25 test-tvm-0.26 ## Run the tests on every supported TVM
 

@@ -96,23 +96,46 @@ class Frame(Record):
     than all else that a callback does, and would be part of the times reported.
     """
 
-    _name: str | None = None
-    info: Any = None
-    """What the callback said about the pass, while the name was not read."""
+    # What every frame gets. Without slots, a frame costs up to 0.6 µs more, since
+    # Python makes room for all of the names that a class has ever seen.
+    __slots__ = (
+        "_name",
+        "caller",
+        "children_ns",
+        "depth",
+        "end_ns",
+        "info",
+        "is_emitted",
+        "is_recorded",
+        "last_ns",
+        "parent",
+        "parent_sequence",
+        "phase",
+        "sequence",
+        "span",
+        "start_ns",
+    )
 
-    sequence: int = -1
-    depth: int = 0
-    parent_sequence: int | None = None
-    """Sequence of the nearest emitted ancestor."""
-    phase: str | None = None
-    caller: FrameType | None = None
-    """While it is open: the innermost Python frame at its before-callback."""
-    is_emitted: bool = False
-    """Whether the capture filters let it through."""
-    is_recorded: bool = False
-    """Whether a recording holds it; only then its times are set."""
     event: Any = None
     state: Any = None
+
+    def __init__(self, info: Any = None, caller: FrameType | None = None) -> None:
+        self.info = info
+        """What the callback said about the pass, while the name was not read."""
+        self.caller = caller
+        """While it is open: the innermost Python frame at its before-callback."""
+        self.parent: Record | None = None
+        self.parent_sequence: int | None = None
+        """Sequence of the nearest emitted ancestor."""
+        self.phase: str | None = None
+        self.sequence = -1
+        self.depth = self.start_ns = self.end_ns = self.children_ns = self.last_ns = 0
+        self.is_emitted = False
+        """Whether the capture filters let it through."""
+        self.is_recorded = False
+        """Whether a recording holds it; only then its times are set."""
+        self.span: Any = None
+        self._name: str | None = None
 
     @property
     def name(self) -> str:

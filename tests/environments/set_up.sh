@@ -4,7 +4,8 @@
 #   set_up.sh NAME DIRECTORY
 #
 # NAME is a file beside this script, without ".txt"; NAME.constraints, if there is
-# one, takes the place of constraints.txt. The environment is made anew
+# one, takes the place of constraints.txt. NAME.base.txt, if there is one, is what is
+# too large for every checkout: set_up_base.sh. The environment is made anew
 # when what it is made of has changed, or when an earlier set-up was interrupted.
 set -eu
 
@@ -32,8 +33,10 @@ command -v "$python" >/dev/null 2>&1 || fail "There is no $python here. $which"
 
 constraints=$here/constraints.txt
 [ ! -f "$here/$name.constraints" ] || constraints=$here/$name.constraints
+base=
+[ ! -f "$here/$name.base.txt" ] || base=$(PYTHON=$python "$here/set_up_base.sh" "$name")
 wanted=$(cat "$root/pyproject.toml" "$constraints" "$here/$name.txt" "$0" | cksum)
-wanted="$wanted $root $("$python" -c 'import sys; print(sys.executable, sys.version)')"
+wanted="$wanted $root $base $("$python" -c 'import sys; print(sys.executable, sys.version)')"
 if [ -f "$directory/ready" ] && [ "$(cat "$directory/ready")" = "$wanted" ]; then
     exit 0
 fi
@@ -58,6 +61,12 @@ trap 'exit 143' TERM
 
 rm -rf "$directory"
 "$python" -m venv "$directory"
+[ -z "$base" ] || "$directory/bin/python" - "$base" <<'PYTHON'
+import pathlib, sys, sysconfig
+
+site = pathlib.Path(sysconfig.get_path("purelib"))
+(site / "base.pth").write_text(f"import site; site.addsitedir({sys.argv[1]!r})\n")
+PYTHON
 # First what builds this package: pip would fetch another version each time.
 install hatchling editables
 install --no-build-isolation --requirement "$here/$name.txt" --editable "$root[dev]" ||

@@ -143,9 +143,7 @@ class PassCallbacks:
         elif entry.is_muted:
             return
         try:
-            frame = Frame()
-            frame.info = info
-            frame.caller = _getframe(1)
+            frame = Frame(info, _getframe(1))
             self._start(entry, mod, frame)
         except KeyboardInterrupt:
             # Raised anew, so that its traceback begins here, where it is looked for.
