@@ -22,6 +22,9 @@ from tvm.ir.instrument import PassInstrument  # noqa: E402
 
 from tilelang_otel.events import StackedPassInstrument  # noqa: E402
 
+# Its annotations say that a decorated function still takes a context.
+_module_pass: Any = transform.module_pass
+
 _SLOW = "CanonicalizeRelaxBindings"
 """A C++ pass whose time grows with the square of the number of bindings."""
 
@@ -44,7 +47,7 @@ class _PressCtrlC(PassInstrument):
 @pytest.fixture(scope="module")
 def big_module() -> Any:
     """A function with enough bindings to keep the slow pass busy for a while."""
-    tensor = getattr(relax, "TensorStructInfo", None) or relax.TensorType
+    tensor: Any = getattr(relax, "TensorStructInfo", None) or relax.TensorType
     builder = relax.BlockBuilder()
     x = relax.Var("x", tensor([4], "float32"))
     with builder.function("main", [x]):
@@ -85,7 +88,7 @@ def _directly(mod: Any) -> Any:
 
 
 def _in_a_python_pass(mod: Any) -> Any:
-    @transform.module_pass(opt_level=0, name="Python")
+    @_module_pass(opt_level=0, name="Python")
     def python_pass(mod: Any, context: Any) -> Any:
         return relax.transform.CanonicalizeBindings()(mod)
 
@@ -143,7 +146,7 @@ def test_empty_runtime_error_of_a_pass_stays_a_runtime_error(
 ) -> None:
     """Only what began in our callbacks was a Ctrl-C: a pass may raise what it likes."""
 
-    @transform.module_pass(opt_level=0, name="Empty")
+    @_module_pass(opt_level=0, name="Empty")
     def empty(mod: Any, context: Any) -> Any:
         raise RuntimeError
 
