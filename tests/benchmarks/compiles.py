@@ -34,7 +34,7 @@ def small() -> Compile:
 
 def large() -> Compile:
     """Return what ``tilelang-otel demo`` compiles: a block of a transformer."""
-    model: Any = importlib.import_module("tilelang_otel.cli._demo_model")
+    model: Any = importlib.import_module("tilelang_otel.cli._demo.transformer")
     return lambda: model.build(fail=False)
 
 

@@ -115,7 +115,8 @@ def test_demo_without_tvm_says_what_to_install(tmp_path: Path) -> None:
     done = run_python("-c", _WITHOUT_TVM, cwd=tmp_path)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.splitlines() == [
-        "tilelang-otel demo: TVM is not installed: pip install 'tilelang-otel[tvm]'"
+        "tilelang-otel demo: neither TVM nor TileLang is installed: "
+        "pip install 'tilelang-otel[tvm]' or 'tilelang-otel[tilelang]'"
     ]
     assert list(tmp_path.iterdir()) == []
 

@@ -94,7 +94,7 @@ _TABLE = (
         (
             *(*_API, *_SDK, "opentelemetry.instrumentation*", "rich*", "numpy"),
             # The one that ours stands before.
-            *("tvm*", "tilelang*", "sitecustomize"),
+            *("tvm*", "tilelang*", "torch", "sitecustomize"),
         ),
     ),
     Row("root", ("",), ("names",)),

@@ -1,8 +1,8 @@
 """The model that ``tilelang-otel demo`` compiles: one block of a transformer.
 
 Owns the model in TVM's terms, the same computation in NumPy, and how TVM builds
-and runs it. Imports TVM, so it is imported only when the demo runs; recording
-and showing are up to ``demo``.
+and runs it. Imports TVM, so it is imported only when the demo runs; what is said
+about it is up to ``_demo.with_tvm``, recording and showing to ``demo``.
 """
 
 from __future__ import annotations
