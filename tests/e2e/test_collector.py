@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -184,3 +185,56 @@ def test_receiver_with_tls_and_token_takes_spans_of_those_who_know_it(
         )
         assert (done.returncode, done.stdout) == (0, "failed: cannot lower loop i\n")
         assert collector.own_metric("otelcol_receiver_accepted_spans") == 7
+
+
+def test_two_tiers_judge_whole_traces(tmp_path: Path) -> None:
+    """The gateway gives both Collectors work, and never splits a trace between them."""
+    scaled = COLLECTOR_FOLDER.parent / "scaled"
+    jaeger = production_jaeger(tmp_path)
+    folders = [tmp_path / "one", tmp_path / "two", tmp_path / "gateway"]
+    for folder in folders:
+        folder.mkdir()
+    samplers = [Collector(folder, jaeger.grpc_endpoint) for folder in folders[:2]]
+    # In place of gateway-dns.yaml: here, both have the same address.
+    resolver = tmp_path / "resolver.yaml"
+    addresses = [each.endpoint("grpc").removeprefix("http://") for each in samplers]
+    resolver.write_text(
+        json.dumps(
+            {"exporters": {"loadbalancing": {"resolver": {"static": {"hostnames": addresses}}}}}
+        )
+    )
+    gateway = Collector(
+        folders[2], "http://127.0.0.1:9", [resolver], config=scaled / "gateway.yaml"
+    )
+    with jaeger.service, samplers[0].service, samplers[1].service, gateway.service:
+        made = [request("matmul") for _ in range(200)]
+        spans = send(gateway.endpoint("grpc"), "scaled", made)
+        poll_until(lambda: len(jaeger.traces("scaled")) == 200, "all 200 traces in Jaeger", 60)
+        assert {tuple(outline(trace)) for trace in jaeger.traces("scaled")} == {
+            ("POST /generate", "  compile matmul")
+        }
+        received = [each.own_metric("otelcol_receiver_accepted_spans") for each in samplers]
+        assert sum(received) == spans == 400
+        assert min(received) > 50
+        # A trace in two places would have been judged twice.
+        assert sum(each.own_metric(_DECIDED) for each in samplers) == 200
+
+
+def test_gateway_finds_the_second_tier_by_name(tmp_path: Path) -> None:
+    """With the resolver that ships, a name is enough."""
+    scaled = COLLECTOR_FOLDER.parent / "scaled"
+    jaeger = production_jaeger(tmp_path)
+    folders = [tmp_path / "one", tmp_path / "gateway"]
+    for folder in folders:
+        folder.mkdir()
+    sampler = Collector(folders[0], jaeger.grpc_endpoint, environment=_KEEP_ALL)
+    gateway = Collector(
+        folders[1],
+        "http://127.0.0.1:9",
+        [scaled / "gateway-dns.yaml"],
+        {"SAMPLERS_HOST": "localhost", "SAMPLERS_PORT": sampler.endpoint("grpc").split(":")[-1]},
+        scaled / "gateway.yaml",
+    )
+    with jaeger.service, sampler.service, gateway.service:
+        send(gateway.endpoint("grpc"), "by-name", [compile_span("matmul")])
+        jaeger.wait_for_trace("by-name")

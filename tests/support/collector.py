@@ -39,16 +39,18 @@ class Collector:
     Args:
         folder: Where its log and its queue go.
         jaeger_endpoint: Where Jaeger takes OTLP over gRPC.
-        variants: Names of configurations to use beside ``config.yaml``.
+        variants: Configurations to use beside ``config``, by name or path.
         environment: Variables that the configuration reads, beside addresses.
+        config: The first configuration.
     """
 
     def __init__(
         self,
         folder: Path,
         jaeger_endpoint: str,
-        variants: Iterable[str] = (),
+        variants: Iterable[str | Path] = (),
         environment: Mapping[str, str] | None = None,
+        config: str | Path = "config.yaml",
     ) -> None:
         grpc, http, health, metrics, span_metrics = free_ports(5)
         self._grpc = grpc
@@ -59,10 +61,7 @@ class Collector:
             "the Collector",
             [
                 find_collector(),
-                *(
-                    f"--config=file:{COLLECTOR_FOLDER / name}"
-                    for name in ("config.yaml", *variants)
-                ),
+                *(f"--config=file:{COLLECTOR_FOLDER / name}" for name in (config, *variants)),
             ],
             {
                 "COLLECTOR_OTLP_GRPC_PORT": str(grpc),
