@@ -33,7 +33,7 @@ class _Hooks:
         self.calls.append((f"+{info.name}", sys._getframe(1)))
         if info.name == self.interrupt_after:
             # Long before a slow pass is over, so that it comes while C++ runs.
-            signal.setitimer(signal.ITIMER_REAL, 0.001)
+            signal.setitimer(signal.ITIMER_VIRTUAL, 0.001)
 
     def after(self, mod: Any, info: Any) -> None:
         self.calls.append((f"-{info.name}", sys._getframe(1)))
@@ -140,10 +140,10 @@ def slow_module() -> Any:
 @pytest.fixture
 def ctrl_c() -> Iterator[None]:
     """Let the timer's signal do what Ctrl-C does."""
-    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    before = signal.signal(signal.SIGVTALRM, signal.default_int_handler)
     yield
-    signal.setitimer(signal.ITIMER_REAL, 0)
-    signal.signal(signal.SIGALRM, before)
+    signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+    signal.signal(signal.SIGVTALRM, before)
 
 
 @pytest.mark.usefixtures("ctrl_c")
@@ -172,6 +172,6 @@ def test_ctrl_c_at_a_callback_becomes_an_empty_error_that_began_there(
 def test_ctrl_c_without_python_callbacks_stays_one(slow_module: Any) -> None:
     """So what we give back to the program is what it would have got without us."""
     run = relax.transform.CanonicalizeBindings()
-    signal.setitimer(signal.ITIMER_REAL, 0.001)
+    signal.setitimer(signal.ITIMER_VIRTUAL, 0.001)
     with pytest.raises(KeyboardInterrupt):
         run(slow_module)
