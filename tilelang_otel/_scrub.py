@@ -14,7 +14,14 @@ from tilelang_otel import semconv
 from tilelang_otel._frames import Failure
 from tilelang_otel._interrupt import swallowed_interrupt
 
-__all__ = ["attribute_value", "clean_kernel_name", "clean_name", "describe_failure", "error_type"]
+__all__ = [
+    "attribute_value",
+    "clean_kernel_name",
+    "clean_name",
+    "complaints",
+    "describe_failure",
+    "error_type",
+]
 
 _NAME_CHARACTERS = 256
 _VALUE_CHARACTERS = 1024
@@ -22,6 +29,8 @@ _MESSAGE_CHARACTERS = 1024
 _MESSAGE_READ = 4096
 _MESSAGE_LINES = 12
 _LINE_CHARACTERS = 300
+_OUTPUT_READ = 1_000_000
+_COMPLAINTS = 3
 _STACK_FRAMES = 40
 _STACK_CHARACTERS = 8192
 
@@ -47,6 +56,9 @@ _SOURCE_LINE = re.compile(
     """,
     re.VERBOSE,
 )
+
+_COMPLAINT = re.compile(r"\b(fatal|error)\b\s*([#\w]+\s*)?:", re.IGNORECASE)
+"""How nvcc, gcc, clang and their linkers begin what they have to say."""
 
 
 def clean_name(name: str) -> str:
@@ -140,9 +152,9 @@ def _message(error: BaseException) -> str:
         return "(the exception has no printable message)"
     # Only the beginning is looked at: a message may hold megabytes of source.
     was_cut = len(text) > _MESSAGE_READ
-    text = _CONTROL_BUT_LINES.sub(" ", _valid(text[:_MESSAGE_READ]))
+    beginning = _CONTROL_BUT_LINES.sub(" ", _valid(text[:_MESSAGE_READ]))
     kept: list[str] = []
-    for line in text.splitlines():
+    for line in beginning.splitlines():
         words = " ".join(line.split())
         if not words:
             continue
@@ -150,10 +162,31 @@ def _message(error: BaseException) -> str:
             was_cut = True
             break
         kept.append(_cut(line.rstrip(), _LINE_CHARACTERS))
+    # A compiler's error may begin with the source, and come to the point behind it.
+    kept = kept or complaints(text)
     short = "\n".join(kept)
     if was_cut:
         short = f"{short}\n… (cut)" if short else "(the message is source code: cut)"
     return _cut(short, _MESSAGE_CHARACTERS)
+
+
+def complaints(output: str) -> list[str]:
+    """Return the first lines of a compiler's output that say what is wrong.
+
+    Args:
+        output: What it printed, with whatever it quotes of the source.
+
+    Returns:
+        At most three lines, bounded; compilers put what they quote on lines of its own.
+    """
+    found: list[str] = []
+    for line in output[:_OUTPUT_READ].splitlines():
+        if _COMPLAINT.search(line[:_LINE_CHARACTERS]):
+            text = _CONTROL.sub(" ", _valid(line.strip()))
+            found.append(_cut(text, _LINE_CHARACTERS))
+            if len(found) == _COMPLAINTS:
+                break
+    return found
 
 
 def _stacktrace(error: BaseException) -> str:

@@ -10,7 +10,13 @@ from typing import Any
 
 import pytest
 
-from tilelang_otel._scrub import attribute_value, clean_name, describe_failure, error_type
+from tilelang_otel._scrub import (
+    attribute_value,
+    clean_name,
+    complaints,
+    describe_failure,
+    error_type,
+)
 
 np = pytest.importorskip("numpy")
 
@@ -276,3 +282,29 @@ def test_failure_holds_text_only() -> None:
     gc.collect()
     assert alive() is None
     assert failure.message == "code 1"
+
+
+def test_message_that_begins_with_source_keeps_what_the_compiler_said() -> None:
+    """The reason stands behind the whole kernel, and is what the reader needs."""
+    source = "#include <cuda.h>\n" + "__global__ void k() { error = 1; }\n" * 400
+    output = 'k.cu(7): error: identifier "foo" is undefined\n    foo();\n    ^\n1 error detected'
+    failure = describe_failure(RuntimeError(f"{source}\nCompilation error:\n{output}"))
+    assert failure.message == (
+        'Compilation error:\nk.cu(7): error: identifier "foo" is undefined\n… (cut)'
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "is_one"),
+    [
+        ("k.cu(7): error: expected a ;", True),
+        ("/usr/bin/ld: fatal error: cannot find -lcuda", True),
+        ("k.cu(7): error #20013: no", True),
+        ("nvcc fatal   : Unknown option '--x'", True),
+        ("g++: fatal error: no input files", True),
+        ("    float error = 0.0f;", False),
+    ],
+)
+def test_complaints_are_the_lines_that_say_what_is_wrong(line: str, is_one: bool) -> None:
+    """A line that quotes the source is none, even if a variable is called error."""
+    assert complaints(f"first\n{line}\nlast") == ([line.strip()] if is_one else [])

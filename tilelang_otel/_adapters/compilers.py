@@ -9,7 +9,6 @@ may hold paths and definitions that are nobody's business.
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 from collections.abc import Callable, Sequence
 from typing import Any, cast
@@ -21,6 +20,7 @@ from tilelang_otel._adapters._patches import Patches
 from tilelang_otel._frames import Failure
 from tilelang_otel._guard import guard
 from tilelang_otel._recorder import Recorder, Work
+from tilelang_otel._scrub import complaints
 
 __all__ = ["Compilers"]
 
@@ -43,9 +43,6 @@ _MODULES = (
 _NVRTC = "tilelang.contrib.nvrtc"
 _NVRTC_USER = "tilelang.jit.adapter.nvrtc.libgen"
 """Holds NVRTC's function by a name of its own."""
-
-_ERROR_LINE = re.compile(r"^.*\b(?:error|fatal)\b.*$", re.IGNORECASE | re.MULTILINE)
-_ERROR_LINES = 3
 
 
 _FAILED = "CompilerError"
@@ -193,8 +190,7 @@ def _finish(work: Work, args: Any, code: int | None, output: Any) -> None:
 def _complaint(code: int, output: Any) -> str:
     """Say what a compiler said, without the source that it quotes."""
     text = output.decode("utf-8", "replace") if isinstance(output, bytes) else str(output or "")
-    lines = [match.strip() for match in _ERROR_LINE.findall(text[:1_000_000])]
-    return "\n".join([f"exit code {code}", *lines[:_ERROR_LINES]])
+    return "\n".join([f"exit code {code}", *complaints(text)])
 
 
 def _words(args: Any) -> list[str]:
