@@ -13,7 +13,7 @@ PYTEST := -m pytest -q
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help demo test test-unit test-oldest test-tilelang test-all $(addprefix test-,$(TVM_VERSIONS)) \
-	check format bench wheel-test clean
+	check format bench e2e e2e-tilelang wheel-test clean
 
 help: ## Show this list
 	@echo 'make PYTHON=python3.12 TARGET takes another Python than python3. Targets:'
@@ -61,6 +61,19 @@ format: ## Format, and mend what can be mended
 	@tests/environments/set_up.sh $(TVM) .venv/$(TVM)
 	.venv/$(TVM)/bin/ruff format
 	.venv/$(TVM)/bin/ruff check --fix
+
+e2e: ## Run against the real Jaeger, Collector and Prometheus (builds them once, with Go)
+	@tests/environments/set_up.sh $(TVM) .venv/$(TVM)
+	@.venv/$(TVM)/bin/python -m pip install --quiet --disable-pip-version-check \
+		--constraint tests/environments/constraints.txt kubernetes-validate==1.37.0
+	@tests/e2e/build.sh
+	TILELANG_OTEL_TEST_ENV=tvm .venv/$(TVM)/bin/python $(PYTEST) tests/e2e
+
+e2e-tilelang: ## The same for a TileLang kernel in Jaeger
+	@tests/environments/set_up.sh tilelang .venv/tilelang
+	@tests/e2e/build.sh
+	TILELANG_OTEL_TEST_ENV=tilelang .venv/tilelang/bin/python $(PYTEST) \
+		tests/e2e/test_jaeger_tilelang.py
 
 bench: ## Measure what tracing costs (ARGS=--quick: in a minute)
 	@tests/environments/set_up.sh $(TVM) .venv/$(TVM)

@@ -23,7 +23,7 @@ _KEEP_ALL = {"COLLECTOR_KEEP_PERCENT": "100"}
 
 
 @pytest.fixture(scope="module", autouse=True)
-def go() -> None:
+def go(installed: None) -> None:
     """Skip where the Collector cannot be built."""
     require_tool("go")
 

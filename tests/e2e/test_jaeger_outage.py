@@ -15,6 +15,8 @@ from tests.support.zero_code import Conversation, run_zero_code
 
 require_tvm()
 
+pytestmark = pytest.mark.usefixtures("installed")
+
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_jaeger_killed_in_a_pass_and_restarted_loses_no_later_compile(

@@ -58,7 +58,7 @@ class Stack:
 
 
 @pytest.fixture(scope="module")
-def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+def stack(installed: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     """The production stack, after two waves of compiles, each of them scraped."""
     require_tool("go")
     require_tool("prometheus")
