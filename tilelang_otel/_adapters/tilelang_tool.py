@@ -13,6 +13,7 @@ from contextlib import ExitStack
 from typing import Any
 
 from tilelang_otel import semconv
+from tilelang_otel._adapters._context_log import ContextObserver, Stage, announce
 from tilelang_otel._adapters.tilelang_stages import OTelInstrumentationTool, current_stage
 from tilelang_otel._guard import guard
 from tilelang_otel._recorder import Recorder
@@ -32,10 +33,11 @@ class _StandaloneTool(OTelInstrumentationTool):
         """Make an instrument for the pass context that is about to be entered."""
         with guard:
             from tilelang_otel.events import StackedPassInstrument
-            from tilelang_otel.observer import OTelPassObserver
 
             self._begin()
-            return StackedPassInstrument(OTelPassObserver(self._recorder.tracer_provider))
+            # ``tilelang.lower`` says no stage, as it makes no context of its own.
+            announce(current_stage() or Stage(semconv.SPAN_LOWER, {}))
+            return StackedPassInstrument(ContextObserver(self._recorder))
         return None
 
     def run_codegen(self, event: Any, next_call: Callable[[], Any]) -> Any:
