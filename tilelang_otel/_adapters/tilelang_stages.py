@@ -111,12 +111,12 @@ class TileLangStages:
             ("tilelang.cache.ascend_binary_cache", "AscendBinaryCache", "load", self._look_up),
         ):
             self._wrap_once_imported(module, owner, name, wrapper)
-        self._session = sys.modules.get("tilelang.instrumentation.session")
-        if self._session is not None:
+        session = sys.modules.get("tilelang.instrumentation.session")
+        register = getattr(session, "register_pass_instrumentation_tool", None)
+        if register is not None:
             # The tool outlives no session, so each gets its own.
-            self._session.register_pass_instrumentation_tool(
-                TOOL_NAME, lambda: OTelInstrumentationTool(self._recorder)
-            )
+            register(TOOL_NAME, lambda: OTelInstrumentationTool(self._recorder))
+            self._session = session
 
     def take_off(self) -> None:
         """Restore everything."""
