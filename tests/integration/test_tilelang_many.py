@@ -235,6 +235,10 @@ def test_grouped_compile_keeps_the_kernels_name_and_tells_the_configurations_apa
         [1, "gemm_gc_1", None],
         [2, "gemm_gc_2", "tvm.error.InternalError"],
     ]
+    elaborated = [s.attributes or {} for s in memory.spans if s.name == "elaborate"]
+    # The caller's thread elaborates the first once by itself.
+    indices = [attributes.get("tilelang.config.index") for attributes in elaborated]
+    assert sorted(indices, key=str) == [0, 1, 2, None]
     assert [span.name for span in memory.spans].count("nvcc") == 1
     assert _counts(_root(memory))[:2] == (2, 1)
     assert len([span for span in memory.spans if is_pass(span)]) > 150
