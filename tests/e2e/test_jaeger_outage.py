@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.command import run_command
 from tests.support.jaeger import Jaeger
 from tests.support.receiver import PROTOCOLS, Protocol
 from tests.support.require import require_tvm
@@ -105,3 +106,17 @@ def test_burst_of_10000_spans_arrives_whole(
     assert sorted(span.attributes.get("tvm.pass.sequence", -1) for span in spans) == list(
         range(-1, 9_999)
     )
+
+
+def test_burst_under_the_command_needs_no_settings(jaeger: Jaeger, tmp_path: Path) -> None:
+    """``tilelang-otel run`` makes room by itself."""
+    program = Path(__file__).parent / "programs" / "burst.py"
+    done = run_command(
+        "run",
+        program,
+        "9999",
+        cwd=tmp_path,
+        environment=jaeger.environment("grpc", "burst-run"),
+    )
+    assert done.returncode == 0, done.stderr
+    assert len(jaeger.wait_for_trace("burst-run", spans=10_000)) == 10_000

@@ -57,12 +57,18 @@ class Collector:
         self._http = http
         self.metrics_port = metrics
         self.span_metrics_port = span_metrics
+        # Building it is not part of starting it.
+        program = find_collector()
+        # As the README says, but for the first tier, which has no script.
+        command: list[str | Path] = (
+            [COLLECTOR_FOLDER / "collector.sh"]
+            if config == "config.yaml"
+            else [program, f"--config=file:{COLLECTOR_FOLDER / config}"]
+        )
+        command += [f"--config=file:{COLLECTOR_FOLDER / name}" for name in variants]
         self.service = Service(
             "the Collector",
-            [
-                find_collector(),
-                *(f"--config=file:{COLLECTOR_FOLDER / name}" for name in (config, *variants)),
-            ],
+            command,
             {
                 "COLLECTOR_OTLP_GRPC_PORT": str(grpc),
                 "COLLECTOR_OTLP_HTTP_PORT": str(http),

@@ -41,14 +41,14 @@ class Jaeger:
 
     Args:
         folder: Where its log goes.
-        config: The configuration to run.
+        config: The configuration to run; by default the script is run as the README says.
         environment: Variables that the configuration reads, beside addresses.
     """
 
     def __init__(
         self,
         folder: Path,
-        config: Path = JAEGER_FOLDER / "config.yaml",
+        config: Path | None = None,
         environment: Mapping[str, str] | None = None,
     ) -> None:
         grpc, http, query, query_grpc, metrics, health = free_ports(6)
@@ -57,9 +57,12 @@ class Jaeger:
         self.query_url = f"http://127.0.0.1:{query}"
         self.metrics_port = metrics
         health_url = f"http://127.0.0.1:{health}/status"
+        # Building it is not part of starting it.
+        program = find_jaeger()
+        script = [JAEGER_FOLDER / "jaeger.sh"]
         self.service = Service(
             "Jaeger",
-            [find_jaeger(), "--config", f"file:{config}"],
+            script if config is None else [program, "--config", f"file:{config}"],
             {
                 "JAEGER_OTLP_GRPC_PORT": str(grpc),
                 "JAEGER_OTLP_HTTP_PORT": str(http),
