@@ -7,6 +7,7 @@ import re
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -164,6 +165,25 @@ def test_nvcc_that_is_missing_is_told_on_its_span(
     assert failed["compile gemm"][0] == "failed in nvcc"
     [nvcc] = [span for span in memory.spans if span.name == "nvcc"]
     assert "process.exit.code" not in (nvcc.attributes or {})
+
+
+def test_nvcc_that_tilelang_gives_up_on_is_told_as_killed(
+    memory: SpanMemory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The span ends with the process, not before it."""
+    compiler = tmp_path / "nvcc"
+    compiler.write_text("#!/bin/sh\nexec sleep 60\n")
+    compiler.chmod(0o755)
+    monkeypatch.setattr(_NVCC, "get_nvcc_compiler", lambda: str(compiler))
+    monkeypatch.setattr(_NVCC, "_get_compile_timeout_seconds", lambda: 0.2)
+    raised = _same_with_and_without(lambda: compile_cuda(gemm()), memory)
+    assert "timed out" in raised
+    failed = _failed(memory.spans)
+    assert failed["nvcc"] == ("the compiler took too long and was killed", "TimeoutError", 1)
+    assert failed["compile gemm"][0] == "failed in nvcc"
+    [nvcc] = [span for span in memory.spans if span.name == "nvcc"]
+    assert (nvcc.attributes or {})["process.exit.code"] == -9
+    assert (nvcc.end_time or 0) - (nvcc.start_time or 0) >= 200_000_000
 
 
 def test_host_compiler_that_fails_says_its_exit_code(
