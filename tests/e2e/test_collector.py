@@ -124,6 +124,25 @@ def test_real_compile_goes_through_whole(tmp_path: Path) -> None:
             ]
 
 
+def test_real_compile_inside_a_request_is_kept_and_a_fast_one_is_not(tmp_path: Path) -> None:
+    """What the Collector looks for in a trace is what real compiles have."""
+    require_tvm()
+    jaeger = production_jaeger(tmp_path)
+    collector = Collector(
+        tmp_path, jaeger.grpc_endpoint, environment={"COLLECTOR_KEEP_PERCENT": "0"}
+    )
+    with jaeger.service, collector.service:
+        for program, service in (("compile.py", "nobody-waited"), ("request.py", "server")):
+            done = run_zero_code(
+                program, cwd=tmp_path, environment=collector.environment("grpc", service)
+            )
+            assert done.returncode == 0, done.stderr
+        spans = jaeger.wait_for_trace("server", spans=50)
+        assert outline(spans)[:2] == ["POST /scale", "  compile scale"]
+        poll_until(lambda: collector.own_metric(_DECIDED) == 2, "both traces to be judged")
+        assert jaeger.services() == {"server"}
+
+
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_receiver_with_tls_and_token_takes_spans_of_those_who_know_it(
     protocol: Protocol, tmp_path: Path
