@@ -14,13 +14,17 @@ from tests.support.spans import SpanMemory, assert_sound, covered_fraction
 require_tilelang()
 
 from tests.support.tilelang_kernels import (  # noqa: E402
+    SM80,
+    Target,
     collector_at_rest,
     compile_cpu,
     compile_cuda,
     folders,
+    frag,
     gemm,
     is_pass,
     lower,
+    outcome,
     shape,
     traced,
     work_spans,
@@ -186,6 +190,27 @@ def test_compilers_are_client_spans_with_program_exit_code_and_size(cold: Spans)
         for span in spans:
             is_program = span.name in ("nvcc", "g++")
             assert span.kind is (SpanKind.CLIENT if is_program else SpanKind.INTERNAL), span.name
+
+
+def test_compiler_inside_the_process_is_an_internal_span_with_the_size(
+    memory: SpanMemory,
+) -> None:
+    """NVRTC needs no GPU to compile; only loading what it made does."""
+    with traced(memory), Target(SM80):
+        outcome(lambda: compile_cuda(frag(128), execution_backend="nvrtc"))
+    nvrtc: Any = memory.named("nvrtc")
+    assert nvrtc.kind is SpanKind.INTERNAL
+    assert list(nvrtc.attributes) == [semconv.TILELANG_BINARY_SIZE]
+    assert nvrtc.attributes[semconv.TILELANG_BINARY_SIZE] > 1000
+    assert [line.rstrip("!*") for line in shape(memory.spans)][:7] == [
+        "compile frag_128",
+        "  cache key",
+        "  cache load",
+        "  lower",
+        "    78 passes",
+        "    codegen tilelang_cuda",
+        "  adapter",
+    ]
 
 
 def test_code_generation_says_which_generator_target_and_binary_cache(cold: Spans) -> None:

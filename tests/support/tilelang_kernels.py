@@ -24,6 +24,7 @@ from tilelang_otel._guard import guard
 
 __all__ = [
     "SM80",
+    "Target",
     "cache_entries",
     "collector_at_rest",
     "compile_cpu",
