@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.machinery
 import importlib.util
 
 import pytest
@@ -19,6 +20,15 @@ def no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_missing_tvm_outside_ci_is_skipped_with_its_name() -> None:
     """A developer without TVM sees what to install."""
+    with pytest.raises(pytest.skip.Exception, match="apache-tvm is not installed"):
+        require.require_tvm()
+
+
+def test_tvm_that_tilelang_ships_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It can be found once something has imported TileLang, and has no LLVM."""
+    origin = "/site-packages/tilelang/3rdparty/tvm/python/tvm/__init__.py"
+    spec = importlib.machinery.ModuleSpec("tvm", None, origin=origin)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: spec)
     with pytest.raises(pytest.skip.Exception, match="apache-tvm is not installed"):
         require.require_tvm()
 
@@ -60,7 +70,9 @@ def test_unknown_environment_is_refused(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_installed_compiler_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the compiler is there, nothing is skipped."""
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: importlib.machinery.ModuleSpec(name, None)
+    )
     require.require_tvm()
     require.require_tilelang()
 
