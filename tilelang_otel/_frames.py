@@ -20,7 +20,20 @@ import sys
 from types import FrameType
 from typing import Any
 
-__all__ = ["ExceptionMark", "Failure", "Frame", "FrameLog", "FrameStack", "Record"]
+from tilelang_otel._interrupt import is_from_signal
+
+__all__ = [
+    "ExceptionMark",
+    "Failure",
+    "Frame",
+    "FrameLog",
+    "FrameStack",
+    "Record",
+    "is_running",
+]
+
+
+_getframe = sys._getframe  # pyright: ignore[reportPrivateUsage]
 
 
 class Failure:
@@ -144,8 +157,10 @@ class Frame(Record):
         if name is None:
             try:
                 name = str(self.info.name)
-            except Exception:  # noqa: BLE001 - bytes that are no text are still a pass
-                name = ""
+            except Exception as error:
+                if is_from_signal(error):
+                    raise
+                name = ""  # bytes that are no text are still a pass
             self._name = name
         return name
 
@@ -274,6 +289,16 @@ class FrameStack:
         for frame in removed:
             frame.caller = None
         return removed
+
+
+def is_running(frame: FrameType) -> bool:
+    """Tell whether a Python frame is one of those that have led to this call."""
+    running: FrameType | None = _getframe(1)
+    while running is not None:
+        if running is frame:
+            return True
+        running = running.f_back
+    return False
 
 
 class ExceptionMark:

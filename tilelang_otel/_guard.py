@@ -3,7 +3,8 @@
 Whatever of ours runs inside somebody's compile runs in here: an ``Exception``
 is swallowed and logged once with its traceback, and instrumentation is
 suppressed while logging, so that a log handler cannot come back to us.
-``KeyboardInterrupt`` and ``SystemExit`` are the user's and pass through.
+``KeyboardInterrupt`` and ``SystemExit`` are the user's and pass through, and so does
+whatever a signal handler of the program's raises while our code happens to run.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ import logging
 from types import TracebackType
 
 from opentelemetry import context as otel_context
+
+from tilelang_otel._interrupt import is_from_signal, swallowed_interrupt
 
 __all__ = ["Guard", "guard"]
 
@@ -45,6 +48,11 @@ class Guard:
         trace: TracebackType | None,
     ) -> bool:
         if not isinstance(error, Exception):
+            return False
+        interrupt = swallowed_interrupt(error)
+        if interrupt is not None:
+            raise interrupt from None
+        if is_from_signal(error):
             return False
         self.report(error)
         return not self.reraise

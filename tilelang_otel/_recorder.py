@@ -7,13 +7,16 @@ the compile.
 
 from __future__ import annotations
 
+import contextlib
 import fnmatch
+import functools
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import Any
 
 from opentelemetry import context as otel_context
@@ -22,7 +25,7 @@ from opentelemetry.trace import Tracer, TracerProvider
 
 from tilelang_otel import semconv
 from tilelang_otel._config import Settings, read_settings
-from tilelang_otel._frames import Failure, Record
+from tilelang_otel._frames import Failure, Record, is_running
 from tilelang_otel._guard import guard
 from tilelang_otel._recording import Clock, Recording
 from tilelang_otel._scrub import clean_name
@@ -34,6 +37,8 @@ __all__ = ["CompileScope", "Describe", "Recorder", "Work"]
 look_up_provider: Callable[[], TracerProvider] = trace.get_tracer_provider
 """Finds the tracer provider of whoever names none. ``tilelang-otel run`` sets it, to
 build one no sooner than a compile needs it."""
+
+_getframe = sys._getframe  # pyright: ignore[reportPrivateUsage]
 
 Describe = Callable[[], tuple[str, dict[str, Any]]]
 """Gives the name and the attributes of a span that is about to be needed."""
@@ -82,7 +87,7 @@ class Recorder:
         self._clock = clock or Clock(time.time_ns, time.perf_counter_ns)
         self._wants = _pass_filter(self.settings)
         self._cached: tuple[TracerProvider, Tracer] | None = None
-        self.cover: Callable[[CompileScope], AbstractContextManager[None]] | None = None
+        self.cover: Callable[[CompileScope, FrameType], AbstractContextManager[None]] | None = None
 
     def current(self) -> Recording | None:
         """Return this thread's recording for this tracer provider."""
@@ -124,11 +129,27 @@ class Recorder:
                 # It may have to be built first, which is not the compile's time.
                 self._tracer()
             recording = Recording(self._tracer, self.settings, self._wants, self._clock)
-            _thread.recordings.append((self, self.provider(), recording))
-            with guard:
-                recording.begin(name, attributes, has_root)
+            item = (self, self.provider(), recording)
+            _thread.recordings.append(item)
+            try:
+                with guard:
+                    recording.begin(name, attributes, has_root)
+            except BaseException:
+                # A signal: nobody will know of the recording, to end it.
+                _thread.recordings.remove(item)
+                raise
         recording.scopes += 1
         return recording
+
+    def drop_stale(self) -> None:
+        """End recordings of this thread whose end a signal has cut off.
+
+        Called where an outermost scope may begin: it would join them for ever.
+        """
+        for item in [item for item in _thread.recordings if not item[2].is_alive()]:
+            _thread.recordings.remove(item)
+            with guard:
+                item[2].finish(None)
 
     def leave(self, recording: Recording, error: BaseException | Failure | None = None) -> None:
         """Leave a scope of a recording; the outermost one emits everything.
@@ -140,6 +161,7 @@ class Recorder:
         recording.scopes -= 1
         if recording.scopes > 0:
             return
+        # First of all, so that whatever cuts the rest short leaves nothing running.
         _thread.recordings[:] = [r for r in _thread.recordings if r[2] is not recording]
         with guard:
             recording.finish(error)
@@ -276,9 +298,10 @@ class CompileScope:
 
     def __enter__(self) -> CompileScope:
         with guard:
-            self._enter()
+            caller = _getframe(1)
+            self._enter(caller)
             if self._recorder.cover is not None:
-                cover = self._recorder.cover(self)
+                cover = self._recorder.cover(self, caller)
                 cover.__enter__()
                 self._cover = cover
         return self
@@ -289,22 +312,29 @@ class CompileScope:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        replacement: BaseException | None = None
-        if self._cover is not None:
-            try:
+        # A signal may cut any of these steps short; the others are done all the same.
+        try:
+            if self._cover is not None:
                 self._cover.__exit__(kind, error, trace)
-            except KeyboardInterrupt as interrupt:
-                replacement = interrupt
-        outcome = self._outcome[0] if self._outcome is not None else replacement or error
-        if self._work is not None:
-            self._work.end(outcome)
-        if self._token is not None:
-            with guard:
-                otel_context.detach(self._token)
-        if self._recording is not None:
-            self._recorder.leave(self._recording, outcome)
-        if replacement is not None:
-            raise replacement from None
+        except BaseException as other:
+            if other is not error:
+                error = other
+                raise
+        finally:
+            self._end(self._outcome[0] if self._outcome is not None else error)
+
+    def _end(self, outcome: BaseException | Failure | None) -> None:
+        try:
+            if self._work is not None:
+                self._work.end(outcome)
+        finally:
+            try:
+                if self._token is not None:
+                    with guard:
+                        otel_context.detach(self._token)
+            finally:
+                if self._recording is not None:
+                    self._recorder.leave(self._recording, outcome)
 
     def set_outcome(self, error: BaseException | Failure | None) -> None:
         """Decide how the scope ends, whatever leaves it.
@@ -324,10 +354,11 @@ class CompileScope:
         """Return how many seconds the compile has taken so far; None if not recorded."""
         return None if self.record is None else self._recorder.age_s(self.record)
 
-    def _enter(self) -> None:
+    def _enter(self, caller: FrameType) -> None:
+        self._recorder.drop_stale()
         running = self._recorder.current()
         if running is None:
-            self._begin()
+            self._begin(caller)
         elif running.is_muted:
             return
         elif running.current is not None and running.current.scope_kind == self._kind:
@@ -337,9 +368,12 @@ class CompileScope:
         else:
             self._join(running)
 
-    def _begin(self) -> None:
+    def _begin(self, caller: FrameType) -> None:
         name, attributes = self._describe()
         recording = self._recording = self._recorder.enter(name, attributes)
+        if is_with_statement(caller):
+            # With a ``with`` statement, so the scope lasts no longer than the frame runs.
+            recording.is_alive = functools.partial(is_running, caller)
         self.is_outermost = True
         self.is_muted = recording.is_muted
         self.record = recording.root
@@ -370,6 +404,14 @@ class CompileScope:
             record.rename(clean_name(name))
         for key, value in attributes.items():
             record.set_attribute(key, value)
+
+
+def is_with_statement(caller: FrameType) -> bool:
+    """Tell whether what ``caller`` enters lasts no longer than ``caller`` runs.
+
+    Not so where an ``ExitStack`` enters it, on behalf of whoever closes the stack.
+    """
+    return caller.f_code.co_filename != contextlib.__file__
 
 
 def _pass_filter(settings: Settings) -> Callable[[str, int], bool] | None:

@@ -26,6 +26,7 @@ from tilelang_otel import _context, semconv
 from tilelang_otel._config import Settings
 from tilelang_otel._frames import Failure, Frame, FrameLog, Record
 from tilelang_otel._guard import guard
+from tilelang_otel._interrupt import is_from_signal
 from tilelang_otel._scrub import clean_kernel_name, clean_name, describe_failure
 from tilelang_otel._spans import context_below, emit
 
@@ -53,6 +54,7 @@ class Recording(FrameLog):
         scopes: How many contexts and compile scopes are inside it.
         root: The record of the root span; None when there is no root.
         current: The innermost open record.
+        is_alive: Whether its end can still come. Set by whoever can tell.
     """
 
     def __init__(
@@ -66,6 +68,7 @@ class Recording(FrameLog):
         self.scopes = 0
         self.root: Record | None = None
         self.current: Record | None = None
+        self.is_alive: Callable[[], bool] = _always
         self._make_tracer = tracer
         self._wants = wants
         self._now = clock.monotonic_ns
@@ -162,8 +165,10 @@ class Recording(FrameLog):
         """Name the passes below after the module's function, if it has just one."""
         try:
             name = mod.get_global_vars()[0].name_hint if len(mod.functions) == 1 else None
-        except Exception:  # noqa: BLE001 - whatever was called a module here has no functions
-            name = None
+        except Exception as error:
+            if is_from_signal(error):
+                raise
+            name = None  # whatever was called a module here has no functions
         self._frame_attributes = (
             None if name is None else {semconv.TILELANG_KERNEL_NAME: clean_kernel_name(str(name))}
         )
@@ -254,6 +259,7 @@ class Recording(FrameLog):
             error: The exception that is leaving the outermost scope, if any.
         """
         records, self._records = self._records, []
+        self.is_alive = _always
         if self._pid != os.getpid():
             # A forked child came out here: the recording is its parent's.
             return
@@ -267,10 +273,9 @@ class Recording(FrameLog):
         self.fail([record for record in records if not record.end_ns], error, end_ns)
         if root is not None:
             self.close(root, error, end_ns)
-        emit(records, self._tracer, self._context, self._wall_offset_ns)
-        if root is not None:
-            emit([root], self._tracer, self._context, self._wall_offset_ns)
         self.current = self.root = self._last_failed = None
+        # In their order: a backend that has the root has what is below it.
+        self._emit(records if root is None else [*records, root])
 
     def start_early(self, record: Record) -> Context:
         """Start the span of an open record, and those of all that it is in.
@@ -285,4 +290,17 @@ class Recording(FrameLog):
         with guard:
             self._part_due_ns = now_ns + self._part_age_ns
             records, self._records = self._records, []
-            self._records = emit(records, self._tracer, self._context, self._wall_offset_ns)
+            self._records = self._emit(records)
+
+    def _emit(self, records: list[Record]) -> list[Record]:
+        # The SDK suppresses instrumentation while a span is exported, and a signal
+        # at that moment would leave it so.
+        token = otel_context.attach(otel_context.get_current())
+        try:
+            return emit(records, self._tracer, self._context, self._wall_offset_ns)
+        finally:
+            otel_context.detach(token)
+
+
+def _always() -> bool:
+    return True

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 import tilelang_otel
@@ -160,3 +160,41 @@ def test_empty_runtime_error_of_a_pass_stays_a_runtime_error(
     finally:
         tilelang_otel.uninstrument()
     assert _failed(exporter)["Empty"] == ("RuntimeError", 1)
+
+
+def test_interrupts_at_any_moment_leave_tracing_and_contexts_intact(
+    exporter: InMemorySpanExporter,
+) -> None:
+    """However a signal cuts our code short, it is not lost, and the next compile is traced."""
+    from tvm import IRModule, tirx
+
+    # In a thread of its own: an exporter in this one would swallow what a signal raises.
+    provider = TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(BatchSpanProcessor(exporter, max_queue_size=65_536))
+
+    passes = transform.Sequential([tirx.transform.RemoveNoOp()] * 20)
+    module = IRModule({})
+    tilelang_otel.instrument(provider)
+    lost = 0
+    try:
+        for attempt in range(300):
+            signal.setitimer(signal.ITIMER_VIRTUAL, 0.0002 + 0.000003 * attempt)
+            try:
+                while signal.getitimer(signal.ITIMER_VIRTUAL)[0] > 0:
+                    passes(module)
+                lost += 1
+            except KeyboardInterrupt:
+                pass
+        passes(module)  # what an interrupt has left is ended now
+        provider.force_flush()
+        exporter.clear()
+        passes(module)
+        provider.force_flush()
+    finally:
+        tilelang_otel.uninstrument()
+        provider.shutdown()
+    assert lost == 0
+    assert len(transform.PassContext.current().instruments) == 0
+    names = [span.name for span in exporter.get_finished_spans()]
+    assert names.count("PassContext") == 1
+    assert names.count("tirx.RemoveNoOp") == 20

@@ -15,6 +15,7 @@ from tilelang_otel._frames import ExceptionMark, Frame, FrameLog
 from tilelang_otel._guard import guard
 from tilelang_otel._recorder import Recorder, Work
 from tilelang_otel._recording import Recording
+from tilelang_otel.events._callbacks import is_context_entered
 from tilelang_otel.events._model import PassEventObserver
 
 __all__ = ["ContextObserver", "Stage", "announce"]
@@ -84,17 +85,21 @@ class _ContextLog(FrameLog):
 
     def leave(self) -> None:
         """Leave the context, and end what was begun for it."""
-        if self._container is not None:
-            error = self.mark.leaving()
-            self._container.__exit__(type(error) if error else None, error, None)
-            self._name_passes(None)
-        if self._own is not None:
-            self._recorder.leave(self._own, self.mark.leaving())
+        try:
+            if self._container is not None:
+                error = self.mark.leaving()
+                self._container.__exit__(type(error) if error else None, error, None)
+                self._name_passes(None)
+        finally:
+            own, self._own = self._own, None
+            if own is not None:
+                self._recorder.leave(own, self.mark.leaving())
 
     def _begin(self) -> Recording:
         self._own = self._recorder.enter(
             semconv.SPAN_PASS_CONTEXT, has_root=self._recorder.settings.context_span
         )
+        self._own.is_alive = is_context_entered
         return self._own
 
 
@@ -130,6 +135,7 @@ class ContextObserver(PassEventObserver):
             log = _ContextLog(self._recorder)
             self._thread.logs.append(log)
             stage, _announced.stage = _announced.stage, None
+            self._recorder.drop_stale()
             running = self._recorder.current()
             if not self.is_active or (running is not None and running.is_muted):
                 return False

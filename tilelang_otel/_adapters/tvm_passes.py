@@ -14,13 +14,15 @@ import sys
 import threading
 from collections.abc import Callable, Generator, Iterable
 from contextlib import ExitStack, contextmanager
+from types import FrameType
 from typing import Any, cast
 
 from tilelang_otel._adapters._context_log import ContextObserver
 from tilelang_otel._adapters._patches import Patches
+from tilelang_otel._frames import is_running
 from tilelang_otel._guard import guard
 from tilelang_otel._interrupt import swallowed_interrupt
-from tilelang_otel._recorder import CompileScope, Recorder
+from tilelang_otel._recorder import CompileScope, Recorder, is_with_statement
 from tilelang_otel.events._callbacks import (
     drop_dead_frames,
     held,
@@ -38,6 +40,8 @@ _getframe = sys._getframe  # pyright: ignore[reportPrivateUsage]
 class _Thread(threading.local):
     covered: Any = None
     """The default context that has our instrument for the length of a call."""
+    covered_for: FrameType | None = None
+    """The Python frame of that call; None when it cannot be told."""
 
 
 class TVMPasses:
@@ -126,15 +130,24 @@ class TVMPasses:
         context for ever.
         """
         entered = 0
-        with guard:
-            if self._has_ours(instance):
-                entered = times_entered(self._observer)
+        try:
+            with guard:
+                if self._has_ours(instance):
+                    entered = times_entered(self._observer)
+        except BaseException:
+            # A signal. The context has to be left all the same.
+            wrapped(*args, **kwargs)
+            raise
         try:
             return wrapped(*args, **kwargs)
         finally:
             with guard:
-                if entered and times_entered(self._observer) == entered:
-                    self._instrument.exit_pass_ctx()
+                self._leave_if_entered(entered)
+
+    def _leave_if_entered(self, entered: int) -> None:
+        """Do what TVM's exit hook should have done, if it was not called or was cut short."""
+        if entered and times_entered(self._observer) == entered:
+            self._instrument.exit_pass_ctx()
 
     def _has_ours(self, context: Any) -> bool:
         return any(self._instrument.same_as(other) for other in context.instruments)
@@ -161,8 +174,8 @@ class TVMPasses:
         def __call__(self_: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N807
             if not patches.is_active:
                 return original(self_, *args, **kwargs)
-            if not is_context_entered():
-                with self.covered():
+            if not is_context_entered() or self._is_stale():
+                with self.covered(None, _getframe()):
                     return original(self_, *args, **kwargs)
             try:
                 return original(self_, *args, **kwargs)
@@ -186,8 +199,20 @@ class TVMPasses:
             drop_dead_frames(_getframe(1), interrupt or error)
         return interrupt
 
+    def _is_stale(self) -> bool:
+        """Tell whether a signal has cut off the end of the call that a context was covered for.
+
+        If so, do what was to be done then.
+        """
+        frame = self._thread.covered_for
+        if frame is None or is_running(frame):
+            return False
+        with guard:
+            self._uncover(self._thread.covered)
+        return not is_context_entered()
+
     @contextmanager
-    def covered(self, scope: CompileScope | None = None) -> Generator[None, None, None]:
+    def covered(self, scope: CompileScope | None, caller: FrameType) -> Generator[None, None, None]:
         """See to it that the passes below are seen, whatever context they run in.
 
         TVM's default context has no instruments. One of the user's that was made
@@ -197,15 +222,18 @@ class TVMPasses:
         Args:
             scope: The compile that the passes belong to, if it is known. One that
                 is not recorded silences the contexts around it as well.
+            caller: The Python frame for which that is.
         """
         with ExitStack() as stack:
             with guard:
                 if scope is not None and scope.is_muted:
                     stack.enter_context(muted(self._observer))
-                elif not is_context_entered():
+                elif not is_context_entered() or self._is_stale():
+                    self._recorder.drop_stale()
                     current = self._transform.PassContext.current()
                     if len(current.instruments) == 0:
                         self._thread.covered = current
+                        self._thread.covered_for = caller if is_with_statement(caller) else None
                         stack.callback(self._uncover, current)
                         current.override_instruments([self._instrument])
             try:
@@ -218,7 +246,20 @@ class TVMPasses:
 
     def _uncover(self, context: Any) -> None:
         """Take our instrument from a default context, unless the program has replaced it."""
-        with guard:
-            if self._has_ours(context):
-                context.override_instruments([])
-            self._thread.covered = None
+        entered = times_entered(self._observer)
+        try:
+            with guard:
+                self._take_ours_from(context)
+        except BaseException:
+            # A signal. Passes that run later in this context are not this call's.
+            with guard:
+                self._take_ours_from(context)
+            raise
+        finally:
+            self._thread.covered = self._thread.covered_for = None
+            with guard:
+                self._leave_if_entered(entered)
+
+    def _take_ours_from(self, context: Any) -> None:
+        if self._has_ours(context):
+            context.override_instruments([])

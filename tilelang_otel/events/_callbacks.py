@@ -21,6 +21,7 @@ from types import FrameType
 from typing import Any
 
 from tilelang_otel._frames import ExceptionMark, Frame, FrameLog, FrameStack
+from tilelang_otel._interrupt import is_from_signal
 from tilelang_otel.events._model import (
     CapturePredicate,
     IncompletePass,
@@ -113,6 +114,9 @@ class PassCallbacks:
         entry = self._push(by_hand=False)
         try:
             answer = self.observer.enter_pass_context()
+        except KeyboardInterrupt:
+            self._remove(entry)
+            raise KeyboardInterrupt from None  # as in before()
         except BaseException:
             self._remove(entry)
             raise
@@ -131,6 +135,8 @@ class PassCallbacks:
                 error = entry.mark.leaving()
                 self._drop(entry, entry.stack.drain(), error, seen_late=error is None)
             self.observer.exit_pass_context()
+        except KeyboardInterrupt:
+            raise KeyboardInterrupt from None  # as in before()
         finally:
             if entry is not None:
                 self._remove(entry)
@@ -303,7 +309,7 @@ class PassCallbacks:
 
     def _gave_up(self, entry: _Entry, error: Exception) -> bool:
         """Record nothing more of this context; not if an observer is to see the error."""
-        if entry.log is None:
+        if entry.log is None or is_from_signal(error):
             return False
         entry.is_muted = True
         # What ends, and when, is not known any more: the recording's end will do.
