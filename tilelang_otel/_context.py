@@ -1,8 +1,8 @@
-"""Which trace a compile belongs to: the parent it gets, and what its children inherit.
+"""Which trace a compile belongs to.
 
-Owns reading ``TRACEPARENT`` and its like from the environment, writing them for
-child processes, and whether anything is to be recorded at all. Uses
-OpenTelemetry's API only; which propagators there are is configured there.
+Owns reading ``TRACEPARENT`` and its like from the environment, and whether
+anything is to be recorded at all. Uses OpenTelemetry's API only; which
+propagators there are is configured there.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ import importlib
 import os
 import re
 import sys
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Mapping
 from typing import Any
 
 from opentelemetry import baggage, trace
 from opentelemetry import context as otel_context
 from opentelemetry.context import Context
-from opentelemetry.propagators.textmap import Getter, Setter, TextMapPropagator
+from opentelemetry.propagators.textmap import Getter, TextMapPropagator
 
 from tilelang_otel._config import warn_once
 from tilelang_otel._guard import guard
@@ -27,7 +27,7 @@ try:
 except ImportError:  # an older API
     _carrier = None
 
-__all__ = ["child_environment", "is_suppressed", "parent_context"]
+__all__ = ["is_suppressed", "load_propagators", "parent_context"]
 
 _SUPPRESSION_KEYS: tuple[str, ...] = tuple(
     # The API's key is made at run time, and private; the plain one is what
@@ -66,29 +66,14 @@ def is_suppressed() -> bool:
     return any(bool(otel_context.get_value(key, context)) for key in _SUPPRESSION_KEYS)
 
 
-def child_environment(environ: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Return an environment whose process continues the current trace. Never raises.
+def load_propagators() -> None:
+    """Load OpenTelemetry's propagators, however wrong ``OTEL_PROPAGATORS`` is. Never raises.
 
-    Args:
-        environ: The environment to start from; None means this process's.
-
-    Returns:
-        A copy, with the variables of the configured propagators set to what
-        :func:`parent_context` returns; unchanged when that has no span.
+    The API reads the variable when ``opentelemetry.propagate`` is first imported, and
+    raises then: to be called before anything that imports it.
     """
-    unchanged = dict(os.environ if environ is None else environ)
     with guard:
-        context = parent_context()
-        if not trace.get_current_span(context).get_span_context().is_valid:
-            return unchanged
-        child = dict(unchanged)
-        propagator = _propagator()
-        # What belongs to another parent must not stay beside the new one.
-        for field in propagator.fields:
-            child.pop(_variable(field), None)
-        propagator.inject(child, context, _setter())
-        return child
-    return unchanged
+        _propagator()
 
 
 class _Inherited:
@@ -160,16 +145,5 @@ class _Getter(Getter[Mapping[str, str]]):
         return [name for name in carrier if name == _variable(name)]
 
 
-class _Setter(Setter[MutableMapping[str, str]]):
-    """Writes variables, where the API has no setter for that."""
-
-    def set(self, carrier: MutableMapping[str, str], key: str, value: str) -> None:
-        carrier[_variable(key)] = value
-
-
 def _getter() -> Getter[Any]:
     return _Getter() if _carrier is None else _carrier.EnvironmentGetter()
-
-
-def _setter() -> Setter[Any]:
-    return _Setter() if _carrier is None else _carrier.EnvironmentSetter()

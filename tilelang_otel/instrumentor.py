@@ -11,12 +11,17 @@ from typing import Any, Protocol
 
 import wrapt
 from opentelemetry import trace
-from opentelemetry.instrumentation.instrumentor import BaseInstrumentor
 from opentelemetry.trace import TracerProvider
 
 from tilelang_otel._config import read_settings
+from tilelang_otel._context import load_propagators
 from tilelang_otel._guard import guard
 from tilelang_otel._recorder import Recorder
+
+# The import below raises on a wrong OTEL_PROPAGATORS if nothing has been done about it.
+load_propagators()
+
+from opentelemetry.instrumentation.instrumentor import BaseInstrumentor  # noqa: E402
 
 __all__ = ["TVMInstrumentor", "TileLangInstrumentor", "instrument", "uninstrument"]
 

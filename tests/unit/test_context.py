@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from opentelemetry import baggage, propagate, trace
@@ -24,7 +25,7 @@ from opentelemetry.propagators.textmap import (
 from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags
 
 from tilelang_otel import _context
-from tilelang_otel._context import child_environment, is_suppressed, parent_context
+from tilelang_otel._context import is_suppressed, parent_context
 from tilelang_otel._guard import guard
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
@@ -194,13 +195,12 @@ def other_propagator() -> Iterator[None]:
 def test_parent_context_uses_the_configured_propagators(
     has_carrier: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever format is configured is read and written, under upper-case names."""
+    """Whatever format is configured is read, under upper-case names."""
     if not has_carrier:
         monkeypatch.setattr(_context, "_carrier", None)
     monkeypatch.setenv("TRACEPARENT", PARENT)
     monkeypatch.setenv("X_OTHER_ID", "42")
     assert (parent().trace_id, parent().span_id) == (1, 42)
-    assert child_environment({"PATH": "/bin"}) == {"PATH": "/bin", "X_OTHER_ID": "42"}
 
 
 @pytest.mark.usefixtures("other_propagator", "swallowing")
@@ -210,7 +210,6 @@ def test_parent_context_when_a_propagator_raises_starts_a_trace(
     """A broken propagator costs the parent, not the compile."""
     monkeypatch.setenv("X_OTHER_ID", "boom")
     assert parent_context() is otel_context.get_current()
-    assert child_environment({"A": "b"}) == {"A": "b"}
     assert "compile itself is not affected" in caplog.text
 
 
@@ -248,25 +247,6 @@ def test_is_suppressed_honours_both_keys(key: str) -> None:
     assert not is_suppressed()
 
 
-def test_child_environment_continues_the_current_span(
-    current_span: SpanContext,
-) -> None:
-    """A child joins the span that is current, and gets nothing of an older parent."""
-    child = child_environment({"TRACEPARENT": PARENT, "TRACESTATE": "vendor=1", "HOME": "/"})
-    assert child == {
-        "HOME": "/",
-        "TRACEPARENT": f"00-{current_span.trace_id:032x}-{current_span.span_id:016x}-01",
-    }
-
-
-def test_child_environment_without_a_span_changes_nothing(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Without a trace to continue a child gets what it would get without us."""
-    monkeypatch.setenv("A_VARIABLE", "1")
-    assert child_environment() == dict(os.environ)
-
-
 def test_propagators_that_do_not_exist_are_warned_about_in_one_line() -> None:
     """A wrong OTEL_PROPAGATORS, at which the API's import raises, costs a line."""
     program = (
@@ -286,3 +266,18 @@ def test_propagators_that_do_not_exist_are_warned_about_in_one_line() -> None:
 def test_guard_reraises_in_tests() -> None:
     """The tests above would hide bugs if our own errors were swallowed in them."""
     assert guard.reraise
+
+
+def test_instrumentors_load_with_a_propagator_that_is_not_installed(tmp_path: Path) -> None:
+    """A wrong ``OTEL_PROPAGATORS`` gives one line, and raises nothing into the program."""
+    done = subprocess.run(
+        [sys.executable, "-c", "import tilelang_otel; tilelang_otel.instrument(); print('ok')"],
+        cwd=tmp_path,
+        env={**os.environ, "OTEL_PROPAGATORS": "not-there"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (done.returncode, done.stdout) == (0, "ok\n")
+    assert done.stderr.count("\n") == 1
+    assert "OTEL_PROPAGATORS='not-there' is ignored" in done.stderr

@@ -199,11 +199,11 @@ class TileLangMany:
         indices = iter([index for index, _ in items])
 
         @functools.wraps(original)
-        def elaborate(**config: Any) -> Any:
+        def elaborate(*given: Any, **config: Any) -> Any:
             context = otel_context.set_value(CONFIGURATION_KEY, next(indices, None))
             token = otel_context.attach(context)
             try:
-                return original(**config)
+                return original(*given, **config)
             finally:
                 otel_context.detach(token)
 
