@@ -202,7 +202,10 @@ def test_checkout_that_is_not_installed_can_run_programs(program: Path) -> None:
         environment={"PYTHONPATH": ""},
     )
     assert (traced.returncode, traced.stdout) == (0, plain.stdout)
-    assert traced.stderr == "tilelang-otel run: nothing was compiled, so there is no trace\n"
+    assert (
+        traced.stderr
+        == "tilelang-otel run: no trace was recorded: nothing was compiled, or it was not sampled\n"
+    )
 
 
 # -- what is not run --------------------------------------------------------------
@@ -296,7 +299,7 @@ def test_program_that_compiles_nothing_leaves_no_file(program: Path) -> None:
     """There is one line, and that is all."""
     done = run_command("run", "program.py", cwd=program.parent)
     assert done.stderr.splitlines() == [
-        "tilelang-otel run: nothing was compiled, so there is no trace"
+        "tilelang-otel run: no trace was recorded: nothing was compiled, or it was not sampled"
     ]
     assert not (program.parent / "tilelang-otel.jsonl").exists()
 
@@ -442,3 +445,25 @@ def test_another_python_that_the_program_starts_is_left_alone(program: Path) -> 
         "subprocess.run([sys.executable, '-c', code], env=environment, check=True)\n"
     )
     assert run_command("run", "program.py", cwd=program.parent).stdout == "False\n"
+
+
+def test_run_with_closed_output_runs_the_program(tmp_path: Path) -> None:
+    """A program whose output nobody wants runs as under Python."""
+    (tmp_path / "program.py").write_text("open('ran', 'w').close()\n", encoding="utf-8")
+    done = run_python(
+        "-c",
+        "import os, sys; os.close(1); sys.stdout = None\n"
+        "from tilelang_otel.cli import main; sys.exit(main(['run', 'program.py']))",
+        cwd=tmp_path,
+    )
+    assert done.returncode == 0
+    assert (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize("output", ["/dev/full", "."])
+def test_run_refuses_an_output_that_is_no_file(output: str, tmp_path: Path) -> None:
+    """A device has no end when it is read back for the tree."""
+    (tmp_path / "program.py").write_text("", encoding="utf-8")
+    done = run_command("run", "--output", output, "program.py", cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr.strip().endswith("not a regular file")

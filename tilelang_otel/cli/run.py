@@ -98,7 +98,8 @@ def main(args: argparse.Namespace) -> int:
         **environment_for(destination, os.getpid() if is_replaced else 0),
         "PYTHONPATH": _python_path(),
     }
-    sys.stdout.flush()
+    if sys.stdout is not None:  # pyright: ignore[reportUnnecessaryComparison]  # closed by a shell
+        sys.stdout.flush()
     if is_replaced:
         _replace(command, environment)
     return _wait(command, environment)

@@ -100,6 +100,9 @@ def _open(path: str) -> tuple[str, int, str]:
     """Return a file's absolute path, its length now, and how to type it."""
     path = os.path.abspath(path)
     is_new = not os.path.exists(path)
+    if not is_new and not os.path.isfile(path):
+        # It is read back for the tree, and a device or a pipe may have no end.
+        raise OutputError(f"cannot write {path}: not a regular file")
     try:
         with open(path, "ab") as file:
             size_bytes = file.tell()

@@ -131,7 +131,7 @@ class Session:
         file = self.destination.file
         traces = [] if file is None else self._traces(file)
         if not traces and (file is not None or self._provider is None):
-            self._say(console, "nothing was compiled, so there is no trace")
+            self._say(console, "no trace was recorded: nothing was compiled, or it was not sampled")
         if traces:
             from tilelang_otel.cli._drawing.tree import render_traces
 
