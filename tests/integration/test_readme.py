@@ -106,9 +106,9 @@ def test_command_block_with_a_receiver_delivers_spans(block: Block, folder: Path
 def test_setup_block_names_what_exists(block: Block) -> None:
     """Make targets, extras and images that the README names are there."""
     targets = re.findall(r"^make ([\w.-]+)", block.text, re.MULTILINE)
-    extras = re.findall(r"tilelang-otel\[([\w,-]+)\]", block.text)
+    extras = re.findall(r"pip install '\.\[([\w,-]+)\]'", block.text)
     images = re.findall(r"docker run .*?(\S+:\d+\.\d+\.\d+)$", block.text, re.MULTILINE)
-    plain = re.findall(r"^pip install tilelang-otel\b(?!\[)", block.text, re.MULTILINE)
+    plain = re.findall(r"^pip install \. ", block.text, re.MULTILINE)
     assert targets or extras or images or plain
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     for target in targets:
