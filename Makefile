@@ -13,7 +13,7 @@ PYTEST := -m pytest -q
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help demo test test-unit test-oldest test-tilelang test-all $(addprefix test-,$(TVM_VERSIONS)) \
-	check format bench e2e e2e-tilelang wheel-test clean
+	check format bench bench-tilelang e2e e2e-tilelang wheel-test clean
 
 help: ## Show this list
 	@echo 'make PYTHON=python3.12 TARGET takes another Python than python3. Targets:'
@@ -79,6 +79,10 @@ e2e-tilelang: ## The same for a TileLang kernel in Jaeger
 bench: ## Measure what tracing costs (ARGS=--quick: in a minute)
 	@tests/environments/set_up.sh $(TVM) .venv/$(TVM)
 	.venv/$(TVM)/bin/python -m tests.benchmarks $(ARGS)
+
+bench-tilelang: ## The same for the lowering of a TileLang kernel
+	@tests/environments/set_up.sh tilelang .venv/tilelang
+	.venv/tilelang/bin/python -m tests.benchmarks.tilelang $(ARGS)
 
 wheel-test: ## Install the wheel into an environment of its own, and run the demo there
 	@tests/environments/set_up.sh $(TVM) .venv/$(TVM)

@@ -15,7 +15,7 @@ from tests.benchmarks.memory import COMPILES
 from tests.benchmarks.results import Results
 from tests.benchmarks.statistics import Spread
 
-__all__ = ["as_markdown", "print_checks", "print_results"]
+__all__ = ["as_markdown", "as_range", "print_checks", "print_results"]
 
 _COLUMNS = 100
 
@@ -82,13 +82,13 @@ def print_results(results: Results, file: IO[str] | None = None) -> None:
                 "ours, with reading the name",
                 *_microseconds(emission.ours_us),
                 f"{emission.ours_ratio.median:.2f}",
-                _range(emission.ours_ratio),
+                as_range(emission.ours_ratio),
             ],
             [
                 "ours, name known",
                 *_microseconds(emission.named_us),
                 f"{emission.named_ratio.median:.2f}",
-                _range(emission.named_ratio),
+                as_range(emission.named_ratio),
             ],
         ],
     )
@@ -129,7 +129,7 @@ def as_markdown(results: Results) -> str:
             row += [f"{found.cpu_ms.median:.1f} ms" for found in latencies]
             row.append("")
         else:
-            row = [f"{found.ratio.median:.2f} ({_range(found.ratio)})" for found in latencies]
+            row = [f"{found.ratio.median:.2f} ({as_range(found.ratio)})" for found in latencies]
             row += [f"{found.cpu_ratio.median:.2f}" for found in latencies]
             row.append(f"{results.callbacks[key].median:.1f}")
         row.append("" if grown is None else f"{grown:.0f} KiB")
@@ -148,7 +148,7 @@ def _latency_row(title: str, found: Latency) -> list[str]:
         title,
         f"{found.wall_ms.median:.1f}",
         f"{found.ratio.median:.3f}",
-        _range(found.ratio, 3),
+        as_range(found.ratio, 3),
         f"{found.cpu_ms.median:.1f}",
         f"{found.cpu_ratio.median:.3f}",
     ]
@@ -167,10 +167,11 @@ def _pass_row(results: Results, key: str) -> list[str]:
 
 
 def _microseconds(spread: Spread) -> tuple[str, str]:
-    return f"{spread.median:.2f}", _range(spread)
+    return f"{spread.median:.2f}", as_range(spread)
 
 
-def _range(spread: Spread, digits: int = 2) -> str:
+def as_range(spread: Spread, digits: int = 2) -> str:
+    """Return the quartiles as text."""
     return f"{spread.low:.{digits}f}–{spread.high:.{digits}f}"
 
 
