@@ -102,7 +102,7 @@ def _record(compile_it: Compile, observer: OTelPassObserver) -> _Compile:
     context = transform.PassContext(instruments=[StackedPassInstrument(observer)])
     with mock.patch.object(_recording, "emit", keep), context:
         compile_it()
-    (records, tracer, wall_offset_ns), ([root], _, _) = kept
+    [([*records, root], tracer, wall_offset_ns)] = kept
     return _Compile(records, root, tracer, wall_offset_ns)
 
 
