@@ -61,7 +61,7 @@ _TABLE = (
     Row("events", ("events", "events.*"), ("pure",), ("tvm*", "tilelang*")),
     Row(
         "recording",
-        ("observer", "_recorder", "_recording", "_spans", "_context"),
+        ("observer", "_recorder", "_recording", "_scopes", "_spans", "_context"),
         ("names", "pure", "settings", "variables", "hygiene", "events"),
         _API,
     ),

@@ -14,7 +14,7 @@ from pathlib import Path
 from tilelang_otel import semconv
 from tilelang_otel._config import cache_directory
 from tilelang_otel._guard import guard
-from tilelang_otel._recorder import CompileScope
+from tilelang_otel._scopes import CompileScope
 
 __all__ = ["CompileTimes"]
 

@@ -13,8 +13,9 @@ from typing import Any, NamedTuple
 from tilelang_otel import semconv
 from tilelang_otel._frames import ExceptionMark, Frame, FrameLog
 from tilelang_otel._guard import guard
-from tilelang_otel._recorder import Recorder, Work
+from tilelang_otel._recorder import Recorder
 from tilelang_otel._recording import Recording
+from tilelang_otel._scopes import Work
 from tilelang_otel.events._callbacks import is_context_entered
 from tilelang_otel.events._model import PassEventObserver
 

@@ -11,7 +11,7 @@ from opentelemetry import context as otel_context
 
 from tilelang_otel import semconv
 from tilelang_otel._guard import guard
-from tilelang_otel._recorder import CompileScope
+from tilelang_otel._scopes import CompileScope
 
 __all__ = ["CONFIGURATION_KEY", "Tally", "configuration", "count", "counted", "tallied"]
 

@@ -19,7 +19,8 @@ from tilelang_otel import semconv
 from tilelang_otel._adapters._patches import Patches
 from tilelang_otel._frames import Failure
 from tilelang_otel._guard import guard
-from tilelang_otel._recorder import Recorder, Work
+from tilelang_otel._recorder import Recorder
+from tilelang_otel._scopes import Work
 from tilelang_otel._scrub import complaints
 
 __all__ = ["Compilers"]

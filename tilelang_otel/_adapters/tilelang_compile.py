@@ -20,7 +20,8 @@ from tilelang_otel._adapters._describe import kernel_attributes, target_attribut
 from tilelang_otel._adapters._patches import Patches
 from tilelang_otel._adapters._tally import configuration, counted
 from tilelang_otel._guard import guard
-from tilelang_otel._recorder import CompileScope, Recorder
+from tilelang_otel._recorder import Recorder
+from tilelang_otel._scopes import CompileScope
 
 __all__ = ["TileLangCompile"]
 

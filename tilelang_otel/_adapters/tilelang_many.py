@@ -30,7 +30,8 @@ from tilelang_otel._adapters._tally import (
 from tilelang_otel._adapters._threads import TracedConcurrent, TracedThreading
 from tilelang_otel._frames import Failure
 from tilelang_otel._guard import guard
-from tilelang_otel._recorder import CompileScope, Describe, Recorder, Work
+from tilelang_otel._recorder import Recorder
+from tilelang_otel._scopes import CompileScope, Describe, Work
 from tilelang_otel._scrub import clean_name, describe_failure
 
 __all__ = ["TileLangMany"]

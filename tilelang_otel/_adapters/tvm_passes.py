@@ -22,7 +22,8 @@ from tilelang_otel._adapters._patches import Patches
 from tilelang_otel._frames import is_running
 from tilelang_otel._guard import guard
 from tilelang_otel._interrupt import swallowed_interrupt
-from tilelang_otel._recorder import CompileScope, Recorder, is_with_statement
+from tilelang_otel._recorder import Recorder
+from tilelang_otel._scopes import CompileScope, is_with_statement
 from tilelang_otel.events._callbacks import (
     drop_dead_frames,
     held,
