@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import sys
 import threading
 import time
@@ -39,6 +40,11 @@ _PATCHED = (
     ("tvm.tirx", None, "get_tir_pipeline"),
     ("tvm.tirx", None, "get_default_tir_pipeline"),
 )
+
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # As for a background job of a shell, whose children would not die of it either.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 class _Complaints(logging.Handler):
