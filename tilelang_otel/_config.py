@@ -12,14 +12,21 @@ import dataclasses
 import logging
 import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from tilelang_otel import environment_variables as names
 
-__all__ = ["Settings", "cache_directory", "read_settings", "warn_once"]
+__all__ = [
+    "Settings",
+    "cache_directory",
+    "mark_warned",
+    "read_settings",
+    "warn_once",
+    "warned",
+]
 
 _logger = logging.getLogger(__name__)
 
@@ -144,6 +151,16 @@ def warn_once(key: str, message: str) -> None:
     if key not in _warned:
         _warned.add(key)
         _logger.warning("%s", message)
+
+
+def warned() -> list[str]:
+    """Return what has been warned about, for another process to be told."""
+    return sorted(_warned)
+
+
+def mark_warned(keys: Iterable[str]) -> None:
+    """Warn no more about ``keys``: another process has done so."""
+    _warned.update(keys)
 
 
 def read_settings(**keywords: Any) -> Settings:

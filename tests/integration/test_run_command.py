@@ -467,3 +467,17 @@ def test_run_refuses_an_output_that_is_no_file(output: str, tmp_path: Path) -> N
     done = run_command("run", "--output", output, "program.py", cwd=tmp_path)
     assert done.returncode == 2
     assert done.stderr.strip().endswith("not a regular file")
+
+
+def test_run_warns_once_about_a_wrong_variable(tmp_path: Path) -> None:
+    """The command and the program look at the same variables, and only one of them speaks."""
+    (tmp_path / "program.py").write_text("", encoding="utf-8")
+    done = run_command(
+        "run",
+        "program.py",
+        cwd=tmp_path,
+        environment={"OTEL_PYTHON_TILELANG_PART_SPANS": "many", "OTEL_BSP_MAX_QUEUE_SIZE": "x"},
+    )
+    assert done.returncode == 0
+    assert done.stderr.count("OTEL_PYTHON_TILELANG_PART_SPANS") == 1
+    assert done.stderr.count("OTEL_BSP_MAX_QUEUE_SIZE") <= 1

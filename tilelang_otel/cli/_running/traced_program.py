@@ -19,6 +19,7 @@ from types import TracebackType
 from typing import Any, Final
 
 import tilelang_otel
+from tilelang_otel._config import mark_warned, warned
 from tilelang_otel._guard import guard
 from tilelang_otel.cli._running.destination import Destination
 from tilelang_otel.cli._running.exporting import Session
@@ -45,6 +46,7 @@ def environment_for(destination: Destination, pid: int) -> dict[str, str]:
         "prefix": sys.prefix,
         "root": os.path.dirname(os.path.dirname(_PACKAGE)),
         "destination": dataclasses.asdict(destination),
+        "warned": warned(),
     }
     return {**destination.environment(), HAND_OVER: json.dumps(content)}
 
@@ -56,6 +58,8 @@ def start(content: Mapping[str, Any]) -> None:
         content: What the variable of :func:`environment_for` holds.
     """
     with guard:
+        # The command has looked at the same variables.
+        mark_warned(content["warned"])
         fields: dict[str, Any] = dict(content["destination"])
         fields["targets"] = tuple(fields["targets"])
         pid = content["pid"] or os.getpid()
