@@ -80,7 +80,7 @@ bench: ## Measure what tracing costs (ARGS=--quick: in a minute)
 	@tests/environments/set_up.sh $(TVM) .venv/$(TVM)
 	.venv/$(TVM)/bin/python -m tests.benchmarks $(ARGS)
 
-bench-tilelang: ## The same for the lowering of a TileLang kernel
+bench-tilelang: ## Measure what it costs the lowering of a TileLang kernel
 	@tests/environments/set_up.sh tilelang .venv/tilelang
 	.venv/tilelang/bin/python -m tests.benchmarks.tilelang $(ARGS)
 

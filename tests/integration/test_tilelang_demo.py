@@ -69,3 +69,13 @@ def test_demo_leaves_nothing_of_tilelang_behind(options: tuple[str, ...], tmp_pa
     assert done.returncode == 0
     assert [path.name for path in folder.iterdir()] == [_FILE]
     assert not list(home.rglob("*.so"))
+
+
+def test_demo_without_a_compiler_says_so_and_shows_what_there_is(tmp_path: Path) -> None:
+    """No traceback: the lowering needs no C++ compiler, and its tree is printed."""
+    done = run_command(
+        "demo", cwd=tmp_path, environment={"OTEL_TRACES_EXPORTER": "", "PATH": str(tmp_path)}
+    )
+    assert (done.returncode, done.stderr) == (1, "")
+    assert "could not be compiled for this CPU" in " ".join(done.stdout.split())
+    assert "compile gemm" in done.stdout
