@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 from tilelang_otel.version import __version__
 
 if TYPE_CHECKING:
+    from tilelang_otel._config import Options
+    from tilelang_otel._warmup import mark_warmup_done
     from tilelang_otel.instrumentor import (
         TileLangInstrumentor,
         TVMInstrumentor,
@@ -23,22 +25,26 @@ if TYPE_CHECKING:
 
 __all__ = [
     "OTelPassObserver",
+    "Options",
     "TVMInstrumentor",
     "TileLangInstrumentor",
     "__version__",
     "configure",
     "flush",
     "instrument",
+    "mark_warmup_done",
     "uninstrument",
 ]
 
 _MODULES = {
     "OTelPassObserver": "tilelang_otel.observer",
+    "Options": "tilelang_otel._config",
     "TVMInstrumentor": "tilelang_otel.instrumentor",
     "TileLangInstrumentor": "tilelang_otel.instrumentor",
     "configure": "tilelang_otel.provider",
     "flush": "tilelang_otel.provider",
     "instrument": "tilelang_otel.instrumentor",
+    "mark_warmup_done": "tilelang_otel._warmup",
     "uninstrument": "tilelang_otel.instrumentor",
 }
 

@@ -15,14 +15,17 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypedDict
 
 from tilelang_otel import environment_variables as names
 
 __all__ = [
+    "Options",
     "Settings",
     "cache_directory",
+    "crash_directory",
     "mark_warned",
+    "read_options",
     "read_settings",
     "warn_once",
     "warned",
@@ -64,6 +67,91 @@ class Settings:
     exit_timeout_s: float = 5.0
     """How many seconds process exit may wait for the exporter."""
 
+    emit: str = "all"
+    """What of a finished compile gets spans: ``all``; ``slow``: all of those that
+    failed or were slow, else the compile alone; ``compile``: the compile alone."""
+
+    slow_s: float = 5.0
+    """From how many seconds on a compile is slow."""
+
+    trace_spans: int = 100_000
+    """How many spans one trace gets before compiles in it are folded."""
+
+    background: bool | None = None
+    """Whether a thread makes the spans; None: if the provider is ``configure()``'s."""
+
+    crash_record: bool = False
+    """Whether a file says what was running when the process died."""
+
+    crash_directory: str = ""
+    """Where that file is; empty: in this package's cache directory."""
+
+    stall_limit_s: float | None = None
+    """After how many seconds a pass that still runs is reported; None: never."""
+
+    flush_on_sigterm: bool = False
+    """Whether SIGTERM exports what has finished before it takes its course."""
+
+
+class Options(TypedDict, total=False):
+    """What may be chosen by keyword where compiles are traced.
+
+    An option that is None, or not given, is taken from its environment variable,
+    ``OTEL_PYTHON_TILELANG_`` and the words below, else the default holds.
+    """
+
+    capture_nested: bool | None
+    """Whether passes inside passes get spans. Default true; ``CAPTURE_NESTED``."""
+
+    include: Iterable[str] | str | None
+    """Shell patterns of the pass names that get spans. Default all; ``INCLUDE``."""
+
+    exclude: Iterable[str] | str | None
+    """Shell patterns of those that get none; wins over ``include``. ``EXCLUDE``."""
+
+    context_span: bool | None
+    """Whether the outermost pass context gets a span of its own, above the passes, where
+    no compile is. Default true; ``CONTEXT_SPAN``."""
+
+    part_age_s: float | None
+    """Age in seconds at which a running compile hands its finished spans on.
+    Default 10; ``PART_AGE``."""
+
+    part_spans: int | None
+    """How many spans a running compile collects before it hands them on.
+    Default 2048; ``PART_SPANS``."""
+
+    emit: str | None
+    """``all``; ``slow``: all spans of compiles that failed or were slow, one for each
+    other compile; ``compile``: one for each compile. Default all; ``EMIT``."""
+
+    slow_s: float | None
+    """From how many seconds on a compile is slow. Default 5; ``SLOW``."""
+
+    trace_spans: int | None
+    """How many spans one trace gets from this process before compiles in it get one
+    each, unless they fail. Default 100,000; ``TRACE_SPANS``."""
+
+    background: bool | None
+    """Whether a thread of its own makes the spans. Default: where ``configure()`` has
+    made the tracer provider; ``BACKGROUND``."""
+
+    crash_record: bool | None
+    """Whether a file says what was running when the process died. Default false;
+    ``CRASH_RECORD``."""
+
+    crash_directory: str | None
+    """Where that file is. Default: this package's cache directory;
+    ``CRASH_DIRECTORY``."""
+
+    stall_limit_s: float | None
+    """After how many seconds a pass that still runs is reported. Default never;
+    ``STALL_LIMIT``."""
+
+    flush_on_sigterm: bool | None
+    """Whether SIGTERM exports what has finished before it takes its course.
+    Default false; ``FLUSH_ON_SIGTERM``."""
+
 
 def _boolean(value: Any) -> bool:
     if isinstance(value, bool):
@@ -72,6 +160,19 @@ def _boolean(value: Any) -> bool:
     if word not in ("true", "false"):
         raise ValueError
     return word == "true"
+
+
+def _switch(value: Any) -> bool:
+    words = {"on": True, "off": False}
+    word = value.strip().lower() if isinstance(value, str) else ""
+    return words[word] if word in words else _boolean(value)
+
+
+def _extent(value: Any) -> str:
+    word = value.strip().lower() if isinstance(value, str) else ""
+    if word not in ("all", "slow", "compile"):
+        raise ValueError
+    return word
 
 
 def _patterns(value: Any) -> tuple[str, ...]:
@@ -132,6 +233,20 @@ _SOURCES: Final[Mapping[str, _Source]] = {
     "exit_timeout_s": _Source(
         names.OTEL_PYTHON_TILELANG_EXIT_TIMEOUT, _seconds, "a number of seconds above 0"
     ),
+    "emit": _Source(names.OTEL_PYTHON_TILELANG_EMIT, _extent, "all, slow or compile"),
+    "slow_s": _Source(names.OTEL_PYTHON_TILELANG_SLOW, _seconds, "a number of seconds above 0"),
+    "trace_spans": _Source(
+        names.OTEL_PYTHON_TILELANG_TRACE_SPANS, _count, "a whole number above 0"
+    ),
+    "background": _Source(names.OTEL_PYTHON_TILELANG_BACKGROUND, _boolean, "true or false"),
+    "crash_record": _Source(names.OTEL_PYTHON_TILELANG_CRASH_RECORD, _switch, "on or off"),
+    "crash_directory": _Source(names.OTEL_PYTHON_TILELANG_CRASH_DIRECTORY, _path, "a path"),
+    "stall_limit_s": _Source(
+        names.OTEL_PYTHON_TILELANG_STALL_LIMIT, _seconds, "a number of seconds above 0"
+    ),
+    "flush_on_sigterm": _Source(
+        names.OTEL_PYTHON_TILELANG_FLUSH_ON_SIGTERM, _boolean, "true or false"
+    ),
 }
 
 
@@ -139,6 +254,11 @@ def cache_directory() -> Path:
     """Return the folder in which this package may keep what it can do without."""
     base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
     return Path(base) / "tilelang-otel"
+
+
+def crash_directory(settings: Settings) -> str:
+    """Return the folder of crash records."""
+    return settings.crash_directory or str(cache_directory() / "crash")
 
 
 def warn_once(key: str, message: str) -> None:
@@ -200,3 +320,22 @@ def read_settings(**keywords: Any) -> Settings:
     if keywords:
         raise TypeError(f"unknown option {', '.join(sorted(keywords))}")
     return Settings(**values)
+
+
+def read_options(options: Mapping[str, Any]) -> Settings:
+    """Resolve the settings where compiles are traced.
+
+    Args:
+        options: Those of :class:`Options` that were given.
+
+    Returns:
+        The settings in force now.
+
+    Raises:
+        TypeError: There is no such option.
+        ValueError: An option has a value that it does not accept.
+    """
+    unknown = sorted(set(options) - set(Options.__annotations__))
+    if unknown:
+        raise TypeError(f"unknown option {', '.join(unknown)}")
+    return read_settings(**options)

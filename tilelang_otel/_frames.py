@@ -17,6 +17,7 @@ decide.
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
@@ -45,17 +46,25 @@ class Failure:
         stacktrace: Where it was raised; empty when unknown.
         origin: Name of the record that failed first, for its ancestors; empty
             on the one that failed itself.
+        is_carrier: Whether its span tells of the exception: by default where it
+            failed first.
     """
 
-    __slots__ = ("message", "origin", "stacktrace", "type")
+    __slots__ = ("is_carrier", "message", "origin", "stacktrace", "type")
 
     def __init__(
-        self, type: str, message: str = "", stacktrace: str = "", origin: str = ""
+        self,
+        type: str,
+        message: str = "",
+        stacktrace: str = "",
+        origin: str = "",
+        is_carrier: bool = False,
     ) -> None:
         self.type = type
         self.message = message
         self.stacktrace = stacktrace
         self.origin = origin
+        self.is_carrier = is_carrier or not origin
 
 
 class Record:
@@ -86,6 +95,12 @@ class Record:
     """The context in which its children's spans start."""
     last_ns: int = 0
     """When its last finished child ended."""
+    is_sent: bool = False
+    """Its span has ended."""
+    crash_slot: int = -1
+    """Where the crash record has it; -1: nowhere."""
+    shapes: Callable[[], str] | None = None
+    """Returns the shapes of what is compiled, while it is."""
 
     def set_attribute(self, name: str, value: Any) -> None:
         """Add an attribute, also to the span if that has been started."""
@@ -115,11 +130,13 @@ class Frame(Record):
         "_name",
         "caller",
         "children_ns",
+        "crash_slot",
         "depth",
         "end_ns",
         "info",
         "is_emitted",
         "is_recorded",
+        "is_sent",
         "last_ns",
         "parent",
         "parent_sequence",
@@ -141,12 +158,13 @@ class Frame(Record):
         self.parent_sequence: int | None = None
         """Sequence of the nearest emitted ancestor."""
         self.phase: str | None = None
-        self.sequence = -1
+        self.sequence = self.crash_slot = -1
         self.depth = self.start_ns = self.end_ns = self.children_ns = self.last_ns = 0
         self.is_emitted = False
         """Whether the capture filters let it through."""
         self.is_recorded = False
         """Whether a recording holds it; only then its times are set."""
+        self.is_sent = False
         self.span: Any = None
         self._name: str | None = None
 

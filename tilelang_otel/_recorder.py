@@ -17,12 +17,19 @@ from types import FrameType
 from typing import Any
 
 from opentelemetry import trace
+from opentelemetry.context import Context
+from opentelemetry.metrics import MeterProvider
 from opentelemetry.trace import Tracer, TracerProvider
 
-from tilelang_otel import semconv
-from tilelang_otel._config import Settings, read_settings
+from tilelang_otel import _background, _crash, _sigterm, _warmup, _watchdog, semconv
+from tilelang_otel._config import Settings, crash_directory, read_settings
+from tilelang_otel._courier import Courier
+from tilelang_otel._emission import Emission
+from tilelang_otel._folding import Folding
 from tilelang_otel._frames import Failure, Record
 from tilelang_otel._guard import guard
+from tilelang_otel._metrics import Instruments, Metrics
+from tilelang_otel._providers import facts_of
 from tilelang_otel._recording import Clock, Recording
 from tilelang_otel._scopes import CompileScope, Describe, Work
 from tilelang_otel.version import __version__
@@ -46,9 +53,16 @@ class _Thread(threading.local):
 _thread = _Thread()
 
 
+class _Child:
+    """What holds in a forked child: it may leave at any moment, without notice."""
+
+    flushes = False
+
+
 def _forget_the_parents() -> None:
     # What the parent process was recording when it forked is the parent's to emit.
     _thread.recordings.clear()
+    _Child.flushes = True
 
 
 os.register_at_fork(after_in_child=_forget_the_parents)
@@ -62,8 +76,12 @@ class Recorder:
             each compile.
         settings: The options in force; None reads them from the environment.
         clock: Where times come from; None means the system's clocks.
+        meter_provider: Where metrics go; None means the global one, looked up at
+            each compile.
 
     Attributes:
+        clock: See there.
+        wants: Tells from name and depth whether to record a pass; None if all are.
         cover: Set by who can see to it that the passes in a compile are seen.
     """
 
@@ -72,13 +90,18 @@ class Recorder:
         tracer_provider: TracerProvider | None = None,
         settings: Settings | None = None,
         clock: Clock | None = None,
+        meter_provider: MeterProvider | None = None,
     ) -> None:
         self.tracer_provider = tracer_provider
         self.settings = settings or read_settings()
-        self._clock = clock or Clock(time.time_ns, time.perf_counter_ns)
-        self._wants = _pass_filter(self.settings)
+        self.clock = clock or Clock(time.time_ns, time.perf_counter_ns)
+        self.wants = _pass_filter(self.settings)
+        self._metrics = Metrics(meter_provider)
         self._cached: tuple[TracerProvider, Tracer] | None = None
         self.cover: Callable[[CompileScope, FrameType], AbstractContextManager[None]] | None = None
+        if self.settings.flush_on_sigterm:
+            with guard:
+                _sigterm.install()
 
     def current(self) -> Recording | None:
         """Return this thread's recording for this tracer provider."""
@@ -118,8 +141,8 @@ class Recorder:
         if recording is None:
             with guard:
                 # It may have to be built first, which is not the compile's time.
-                self._tracer()
-            recording = Recording(self._tracer, self.settings, self._wants, self._clock)
+                self.tracer()
+            recording = Recording(self)
             item = (self, self.provider(), recording)
             _thread.recordings.append(item)
             try:
@@ -154,11 +177,19 @@ class Recorder:
             return
         # First of all, so that whatever cuts the rest short leaves nothing running.
         _thread.recordings[:] = [r for r in _thread.recordings if r[2] is not recording]
+        provider = recording.provider
         with guard:
             recording.finish(error)
+        if _Child.flushes and provider is not None:
+            with guard:
+                self._flush_in_child(provider)
 
     def compile_scope(
-        self, describe: Describe, kind: str = semconv.SPAN_COMPILE, fans_out: bool = False
+        self,
+        describe: Describe,
+        kind: str = semconv.SPAN_COMPILE,
+        fans_out: bool = False,
+        shapes: Callable[[], str] | None = None,
     ) -> CompileScope:
         """Return a context manager for a whole compile.
 
@@ -166,8 +197,9 @@ class Recorder:
             describe: Gives the span's name and attributes.
             kind: Entry points of the same kind that call each other share a span.
             fans_out: Whether other threads work for it.
+            shapes: Returns the shapes that are compiled for, as text.
         """
-        return CompileScope(self, describe, kind, fans_out)
+        return CompileScope(self, describe, kind, fans_out, shapes)
 
     def work(self, describe: Describe, is_client: bool = False) -> Work:
         """Return a context manager for a named piece of work within a compile.
@@ -188,9 +220,12 @@ class Recorder:
 
     def age_s(self, record: Record) -> float:
         """Return how many seconds ago an open record was started."""
-        return (self._clock.monotonic_ns() - record.start_ns) / 1e9
+        return (self.clock.monotonic_ns() - record.start_ns) / 1e9
 
-    def _tracer(self) -> Tracer:
+    # -- what a recording needs: _recording.Host -----------------------------------
+
+    def tracer(self) -> Tracer:
+        """Return what starts spans now."""
         provider = self.tracer_provider or look_up_provider()
         if self._cached is None or self._cached[0] is not provider:
             tracer = provider.get_tracer(
@@ -198,6 +233,84 @@ class Recorder:
             )
             self._cached = (provider, tracer)
         return self._cached[1]
+
+    def instruments(self) -> Instruments | None:
+        """Return the metrics in force; None if nobody takes any."""
+        return self._metrics.current()
+
+    def needs_unsampled(self) -> bool:
+        """Tell whether compiles that are not sampled have to be recorded all the same."""
+        return self.settings.stall_limit_s is not None or _warmup.is_done()
+
+    def emission(
+        self,
+        tracer: Tracer,
+        root: Record | None,
+        context: Context,
+        wall_offset_ns: int,
+        is_sampled: bool,
+    ) -> tuple[Emission, _crash.CompileLog | None]:
+        """Return what takes a recording's records, and who keeps them for a crash.
+
+        Args:
+            tracer: What starts the spans.
+            root: The record of the root span, if there is one.
+            context: What the outermost spans are in.
+            wall_offset_ns: What to add to a record's times to get wall clock times.
+            is_sampled: Whether there are to be spans.
+        """
+        settings = self.settings
+        provider = self.provider()
+        facts = facts_of(provider)
+        if settings.stall_limit_s is not None:
+            _watchdog.watch(settings.stall_limit_s, self.instruments)
+        trace_id = 0
+        crash_log = None
+        if is_sampled:
+            parent = trace.get_current_span(context).get_span_context()
+            own = root.span.get_span_context() if root is not None else parent
+            trace_id = own.trace_id
+            if settings.crash_record and root is not None:
+                with guard:
+                    record = _crash.for_process(
+                        crash_directory(settings), lambda: _resource_of(provider)
+                    )
+                    crash_log = record and record.compile_began(
+                        trace_id,
+                        own.span_id,
+                        parent.span_id,
+                        root,
+                        wall_offset_ns,
+                        facts.tells_exports,
+                    )
+        is_background = facts.is_ours if settings.background is None else settings.background
+        emission = Emission(
+            provider,
+            tracer if is_sampled else None,
+            context,
+            wall_offset_ns,
+            Folding(settings, root, trace_id),
+            self.instruments(),
+            crash_log,
+            _background.send if is_background else _background.inline,
+        )
+        return emission, crash_log
+
+    def _flush_in_child(self, provider: Any) -> None:
+        """Export what has ended, now; once in vain is enough."""
+        force_flush = getattr(provider, "force_flush", None)
+        if force_flush is None:
+            return
+        timeout_s = self.settings.exit_timeout_s
+        courier = Courier("tilelang-otel-child", restarts=False)
+        errand = courier.send(lambda: force_flush(int(timeout_s * 1000)))
+        courier.close()
+        _Child.flushes = errand.wait(timeout_s) and errand.result is not False
+
+
+def _resource_of(provider: Any) -> Mapping[str, Any]:
+    """Return the attributes of a provider's resource, where it is the SDK's."""
+    return getattr(getattr(provider, "resource", None), "attributes", None) or {}
 
 
 def _pass_filter(settings: Settings) -> Callable[[str, int], bool] | None:

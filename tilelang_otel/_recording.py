@@ -1,36 +1,51 @@
-"""One compile on one thread: what is open, what has finished, when it is emitted.
+"""One compile on one thread: what is open, what has finished, when it is handed on.
 
-Owns the recording, its root span, and the decision when records become spans:
-when the outermost scope closes, or in parts when a compile is long. How a
-record becomes a span is up to ``_spans``; who records what, to ``_recorder``,
-the observer and the adapters.
+Owns the recording, its root span, and the decision when records are handed on:
+when the outermost scope closes, or in parts when a compile is long. What becomes
+of them is up to ``_emission``; who records what, to ``_recorder``, the observer and
+the adapters.
 
 The root span alone is live. It decides sampling once for the whole compile,
 gives other spans and log lines a context to join, and tells a backend what
-was being compiled if the process dies. A compile that is not sampled, or is
-suppressed, gets a recording that is muted.
+was being compiled if the process dies. A compile that is suppressed gets a
+recording that is muted, and so does one that is not sampled, unless somebody wants
+to know of it for another purpose.
 """
 
 from __future__ import annotations
 
 import os
+import threading
+import time
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from opentelemetry import context as otel_context
 from opentelemetry import trace
 from opentelemetry.context import Context
-from opentelemetry.trace import NoOpTracer, Tracer
+from opentelemetry.trace import NoOpTracer, Span, Tracer
 
 from tilelang_otel import _context, semconv
 from tilelang_otel._config import Settings
+from tilelang_otel._emission import Emission
 from tilelang_otel._frames import Failure, Frame, FrameLog, Record
 from tilelang_otel._guard import guard
 from tilelang_otel._interrupt import is_from_signal
 from tilelang_otel._scrub import clean_kernel_name, clean_name, describe_failure
-from tilelang_otel._spans import context_below, emit
+from tilelang_otel._spans import context_below
 
-__all__ = ["Clock", "Recording"]
+if TYPE_CHECKING:
+    from tilelang_otel._crash import CompileLog
+    from tilelang_otel._metrics import Instruments
+
+__all__ = ["Clock", "Host", "Recording", "active_recordings"]
+
+_active: set[Recording] = set()
+
+
+def active_recordings() -> list[Recording]:
+    """Return what is being recorded now, on all threads."""
+    return list(_active)
 
 
 class Clock:
@@ -46,6 +61,38 @@ class Clock:
         self.monotonic_ns = monotonic_ns
 
 
+class Host(Protocol):
+    """What a recording needs of whoever has it."""
+
+    settings: Settings
+    clock: Clock
+    wants: Callable[[str, int], bool] | None
+    """Tells from name and depth whether to record a pass; None if all are."""
+
+    def tracer(self) -> Tracer:
+        """Return what starts spans."""
+        ...
+
+    def instruments(self) -> Instruments | None:
+        """Return the metrics in force."""
+        ...
+
+    def needs_unsampled(self) -> bool:
+        """Tell whether compiles that are not sampled have to be recorded all the same."""
+        ...
+
+    def emission(
+        self,
+        tracer: Tracer,
+        root: Record | None,
+        context: Context,
+        wall_offset_ns: int,
+        is_sampled: bool,
+    ) -> tuple[Emission, CompileLog | None]:
+        """Return what takes a recording's records, and who keeps them for a crash."""
+        ...
+
+
 class Recording(FrameLog):
     """What one thread's compile has done so far.
 
@@ -55,35 +102,37 @@ class Recording(FrameLog):
         root: The record of the root span; None when there is no root.
         current: The innermost open record.
         is_alive: Whether its end can still come. Set by whoever can tell.
+        instruments: The metrics that it counts in, if any.
+        provider: The tracer provider of its spans; None while it is muted.
+        thread_name: Name of its thread.
+        now_ns: The clock of the records' times.
     """
 
-    def __init__(
-        self,
-        tracer: Callable[[], Tracer],
-        settings: Settings,
-        wants: Callable[[str, int], bool] | None,
-        clock: Clock,
-    ) -> None:
+    def __init__(self, host: Host) -> None:
         self.is_muted = True
         self.scopes = 0
         self.root: Record | None = None
         self.current: Record | None = None
         self.is_alive: Callable[[], bool] = _always
-        self._make_tracer = tracer
-        self._wants = wants
-        self._now = clock.monotonic_ns
-        self._part_spans = settings.part_spans
-        self._part_age_ns = int(settings.part_age_s * 1e9)
+        self.instruments: Instruments | None = None
+        self._host = host
+        self._wants = host.wants
+        self.now_ns = host.clock.monotonic_ns
+        self._part_spans = host.settings.part_spans
+        self._part_age_ns = int(host.settings.part_age_s * 1e9)
         self._records: list[Record] = []
         self._last_failed: Record | None = None
         self._frame_attributes: dict[str, Any] | None = None
         self._reads_names = True
-        self._context: Context | None = None
+        self._emission: Emission | None = None
+        self._crash_log: CompileLog | None = None
+        self._events: list[tuple[str, Mapping[str, Any], int]] = []
         self._pid = os.getpid()
+        self._own_ns = 0
         # The wall clock first: the other way round, a span could end after a
         # parent that is timed by the wall clock alone.
-        wall_ns = clock.wall_ns()
-        start_ns = self._now()
+        wall_ns = host.clock.wall_ns()
+        start_ns = self.now_ns()
         self._start_ns = start_ns
         self._wall_offset_ns = wall_ns - start_ns
         self._part_due_ns = start_ns + self._part_age_ns
@@ -98,28 +147,47 @@ class Recording(FrameLog):
         """
         if _context.is_suppressed():
             return
-        self._tracer = self._make_tracer()
-        if isinstance(self._tracer, NoOpTracer):
+        began_ns = time.perf_counter_ns()
+        host = self._host
+        tracer = host.tracer()
+        self.instruments = host.instruments()
+        must_record = self.instruments is not None or host.needs_unsampled()
+        if isinstance(tracer, NoOpTracer) and not must_record:
             return
-        self._context = parent = _context.parent_context()
-        if not has_root:
+        parent = _context.parent_context()
+        if has_root:
+            root = self.root = self.current = Record()
+            root.name = clean_name(name)
+            root.start_ns = self._start_ns
+            if attributes is not None:
+                root.attributes = dict(attributes)
+            root.span = tracer.start_span(
+                root.name,
+                parent,
+                attributes=attributes,
+                start_time=self._start_ns + self._wall_offset_ns,
+            )
+            root.span_context = trace.set_span_in_context(root.span, parent)
+            is_sampled = root.span.is_recording()
+        else:
             # Without a root there is nobody to ask but the parent.
-            span = trace.get_current_span(parent)
-            context = span.get_span_context()
-            self.is_muted = context.is_valid and not context.trace_flags.sampled
+            context = trace.get_current_span(parent).get_span_context()
+            is_sampled = not context.is_valid or context.trace_flags.sampled
+            is_sampled = is_sampled and not isinstance(tracer, NoOpTracer)
+        if not is_sampled and not must_record:
             return
-        root = Record()
-        root.name = clean_name(name)
-        root.start_ns = self._start_ns
-        root.span = self._tracer.start_span(
-            root.name,
-            parent,
-            attributes=attributes,
-            start_time=self._start_ns + self._wall_offset_ns,
+        self._emission, self._crash_log = host.emission(
+            tracer, self.root, parent, self._wall_offset_ns, is_sampled
         )
-        root.span_context = trace.set_span_in_context(root.span, parent)
-        self.root = self.current = root
-        self.is_muted = not root.span.is_recording()
+        self.is_muted = False
+        self.thread_name = threading.current_thread().name
+        _active.add(self)
+        self._own_ns += time.perf_counter_ns() - began_ns
+
+    @property
+    def provider(self) -> Any:
+        """The tracer provider of the spans; None while nothing is recorded."""
+        return None if self._emission is None else self._emission.provider
 
     # -- passes: the callback path ----------------------------------------------
 
@@ -135,21 +203,23 @@ class Recording(FrameLog):
         frame.parent = self.current
         self.current = frame
         self._records.append(frame)
-        frame.start_ns = self._now()
+        frame.start_ns = self.now_ns()
+        if self._crash_log is not None:
+            self._crash_log.opened(frame)
 
     def closed(self, frame: Frame) -> None:
         """Finish recording a pass."""
         if not frame.is_recorded:
             return
-        end_ns = self._now()
+        end_ns = self.now_ns()
         self._close(frame, end_ns)
         if len(self._records) >= self._part_spans or end_ns >= self._part_due_ns:
-            self._emit_part(end_ns)
+            self._hand_on(end_ns)
 
     def dropped(self, frames: list[Frame], error: BaseException | None, seen_late: bool) -> None:
         """Record passes that got no after-callback as failed."""
         with guard:
-            end_ns = None if seen_late else self._now()
+            end_ns = None if seen_late else self.now_ns()
             self.fail([frame for frame in frames if frame.is_recorded], error, end_ns)
 
     def failed(self, error: Exception) -> None:
@@ -180,7 +250,9 @@ class Recording(FrameLog):
         record.parent = self.current
         self.current = record
         self._records.append(record)
-        record.start_ns = self._now()
+        record.start_ns = self.now_ns()
+        if self._crash_log is not None:
+            self._crash_log.opened(record)
 
     def close(
         self,
@@ -189,7 +261,7 @@ class Recording(FrameLog):
         end_ns: int | None = None,
     ) -> None:
         """Finish recording a piece of work, with the exception that ended it, now."""
-        end_ns = end_ns or self._now()
+        end_ns = end_ns or self.now_ns()
         if error is None:
             self._close(record, end_ns)
         else:
@@ -240,6 +312,8 @@ class Recording(FrameLog):
 
     def _close(self, record: Record, end_ns: int) -> None:
         record.end_ns = end_ns
+        if self._crash_log is not None:
+            self._crash_log.closed(record)
         parent = record.parent
         if parent is not None:
             parent.children_ns += end_ns - record.start_ns
@@ -250,32 +324,51 @@ class Recording(FrameLog):
         if self.current is record:
             self.current = parent
 
-    # -- emission -------------------------------------------------------------------
+    # -- what is not of the compile itself -------------------------------------------
+
+    def add_event(self, name: str, attributes: Mapping[str, Any], at_ns: int) -> None:
+        """Have the compile's span tell of something that another thread has seen.
+
+        Args:
+            name: Name of the span event.
+            attributes: Its attributes.
+            at_ns: When it was, on the records' clock.
+        """
+        self._events.append((name, attributes, at_ns))
+
+    # -- handing on -----------------------------------------------------------------
 
     def finish(self, error: BaseException | Failure | None) -> None:
-        """Emit everything, and end the root.
+        """Hand everything on, and end the root.
 
         Args:
             error: The exception that is leaving the outermost scope, if any.
         """
+        _active.discard(self)
         records, self._records = self._records, []
         self.is_alive = _always
         if self._pid != os.getpid():
             # A forked child came out here: the recording is its parent's.
             return
         root = self.root
-        if self.is_muted:
+        emission = self._emission
+        if self.is_muted or emission is None:
             if root is not None:
                 root.span.end()
             return
-        # Read before anything is emitted: that takes time which is not the compile's.
-        end_ns = self._now()
+        # Read before anything is handed on: that takes time which is not the compile's.
+        end_ns = self.now_ns()
+        began_ns = time.perf_counter_ns()
         self.fail([record for record in records if not record.end_ns], error, end_ns)
-        if root is not None:
+        if root is not None and not root.end_ns:
             self.close(root, error, end_ns)
         self.current = self.root = self._last_failed = None
-        # In their order: a backend that has the root has what is below it.
-        self._emit(records if root is None else [*records, root])
+        if root is not None:
+            self._add_events(root.span)
+        emission.finish(records, root, end_ns)
+        if self.instruments is not None:
+            own_ns = self._own_ns + time.perf_counter_ns() - began_ns
+            self.instruments.telemetry(own_ns / 1e9)
 
     def start_early(self, record: Record) -> Context:
         """Start the span of an open record, and those of all that it is in.
@@ -283,23 +376,50 @@ class Recording(FrameLog):
         Returns:
             The context below it.
         """
-        self._emit_part(self._now())
-        return context_below(record, self._context) or otel_context.get_current()
+        emission = self._emission
+        context = None
+        if emission is not None:
+            emission.start(self._records)
+            context = context_below(record, emission.context)
+        return context or otel_context.get_current()
 
-    def _emit_part(self, now_ns: int) -> None:
+    def emit_finished(self) -> bool:
+        """Make spans of what has finished, from whichever thread.
+
+        Returns:
+            Whether that was done; not so if another thread is at it.
+        """
+        return self._emission is None or self._emission.emit(list(self._records), is_urgent=True)
+
+    def give_up(self, failure: Failure) -> None:
+        """Make error spans of all that is open, from whichever thread: the process dies.
+
+        Args:
+            failure: Why.
+        """
+        if self._emission is None:
+            return
+        records, root, now_ns = list(self._records), self.root, self.now_ns()
+        self.fail([record for record in records if not record.end_ns], failure, now_ns)
+        if root is not None:
+            self.close(root, failure, now_ns)
+            self._add_events(root.span)
+            records.append(root)
+        self._emission.emit(records, is_urgent=True)
+
+    def _add_events(self, span: Span) -> None:
+        for name, attributes, at_ns in self._events:
+            span.add_event(name, attributes, at_ns + self._wall_offset_ns)
+
+    def _hand_on(self, now_ns: int) -> None:
+        began_ns = time.perf_counter_ns()
         with guard:
             self._part_due_ns = now_ns + self._part_age_ns
             records, self._records = self._records, []
-            self._records = self._emit(records)
-
-    def _emit(self, records: list[Record]) -> list[Record]:
-        # The SDK suppresses instrumentation while a span is exported, and a signal
-        # at that moment would leave it so.
-        token = otel_context.attach(otel_context.get_current())
-        try:
-            return emit(records, self._tracer, self._context, self._wall_offset_ns)
-        finally:
-            otel_context.detach(token)
+            if self._emission is not None:
+                is_full = len(records) >= self._part_spans
+                self._records = self._emission.part(records, now_ns, is_full)
+        self._own_ns += time.perf_counter_ns() - began_ns
 
 
 def _always() -> bool:

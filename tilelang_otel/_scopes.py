@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING, Any
 
 from opentelemetry import context as otel_context
 
-from tilelang_otel import semconv
+from tilelang_otel import _warmup, semconv
 from tilelang_otel._frames import Failure, Record, is_running
 from tilelang_otel._guard import guard
 from tilelang_otel._recording import Recording
 from tilelang_otel._scrub import clean_name
 
 if TYPE_CHECKING:
+    from tilelang_otel._metrics import Instruments
     from tilelang_otel._recorder import Recorder
 
 __all__ = ["CompileScope", "Describe", "Work", "is_with_statement"]
@@ -106,7 +107,14 @@ class CompileScope:
         is_outermost: Whether this scope began the compile.
     """
 
-    def __init__(self, recorder: Recorder, describe: Describe, kind: str, fans_out: bool) -> None:
+    def __init__(
+        self,
+        recorder: Recorder,
+        describe: Describe,
+        kind: str,
+        fans_out: bool,
+        shapes: Callable[[], str] | None,
+    ) -> None:
         self.record: Record | None = None
         self.is_muted = True
         self.is_outermost = False
@@ -114,6 +122,8 @@ class CompileScope:
         self._describe = describe
         self._kind = kind
         self._fans_out = fans_out
+        self._shapes = shapes
+        self._instruments: Instruments | None = None
         self._outcome: tuple[BaseException | Failure | None] | None = None
         self._recording: Recording | None = None
         self._work: Work | None = None
@@ -149,6 +159,8 @@ class CompileScope:
 
     def _end(self, outcome: BaseException | Failure | None) -> None:
         try:
+            with guard:
+                self._tell()
             if self._work is not None:
                 self._work.end(outcome)
         finally:
@@ -182,7 +194,7 @@ class CompileScope:
         self._recorder.drop_stale()
         running = self._recorder.current()
         if running is None:
-            self._begin(caller)
+            running = self._begin(caller)
         elif running.is_muted:
             return
         elif running.current is not None and running.current.scope_kind == self._kind:
@@ -191,8 +203,33 @@ class CompileScope:
             self._add(*self._describe())
         else:
             self._join(running)
+        record = self.record
+        if record is None or self._kind != semconv.SPAN_COMPILE:
+            return
+        if self._shapes is not None:
+            # The last that is told knows best: a program is elaborated on the way.
+            record.shapes = self._shapes
+        if self.is_outermost and running.instruments is not None:
+            self._instruments = running.instruments
+            self._instruments.compile_began()
 
-    def _begin(self, caller: FrameType) -> None:
+    def _tell(self) -> None:
+        """Say what can be said of a compile that ends."""
+        instruments, self._instruments = self._instruments, None
+        if instruments is not None:
+            instruments.compile_ended()
+        record = self.record
+        if record is None or not self.is_outermost or self._kind != semconv.SPAN_COMPILE:
+            return
+        shapes, record.shapes = record.shapes, None
+        if _warmup.is_unwanted(record.attributes or {}):
+            record.set_attribute(semconv.TILELANG_COMPILE_TRIGGER, "runtime")
+            attributes = record.attributes or {}
+            if instruments is not None:
+                instruments.compiled_at_runtime(attributes)
+            _warmup.explain(record.name, attributes, shapes)
+
+    def _begin(self, caller: FrameType) -> Recording:
         name, attributes = self._describe()
         recording = self._recording = self._recorder.enter(name, attributes)
         if is_with_statement(caller):
@@ -203,8 +240,8 @@ class CompileScope:
         self.record = recording.root
         if recording.root is not None:
             recording.root.scope_kind = self._kind
-            recording.root.attributes = attributes
             self._token = otel_context.attach(recording.root.span_context)
+        return recording
 
     def _join(self, running: Recording) -> None:
         self.is_muted = False

@@ -7,7 +7,7 @@ which thread, is up to ``_recording``.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, Protocol
 
 from opentelemetry.context import Context
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer, set_span_in_context
@@ -17,22 +17,39 @@ from tilelang_otel._frames import Failure, Frame, Record
 from tilelang_otel._guard import guard
 from tilelang_otel._scrub import clean_name
 
-__all__ = ["context_below", "emit"]
+__all__ = ["SpanLog", "context_below", "emit"]
 
 _INTERNAL = SpanKind.INTERNAL
 _CLIENT = SpanKind.CLIENT
 
+_NO_EXCEPTIONS = (semconv.ERROR_TYPE_OTHER, semconv.ERROR_TYPE_PROCESS_DIED)
+
+
+class SpanLog(Protocol):
+    """Wants to know which span a record has become."""
+
+    def started(self, record: Record, span_id: int) -> None:
+        """Take note of the id of a record's span."""
+
+    def sent(self, record: Record) -> None:
+        """Take note that a record's span has ended, and is the provider's."""
+
 
 def emit(
-    records: Iterable[Record], tracer: Tracer, context: Context | None, wall_offset_ns: int
+    records: Iterable[Record],
+    tracer: Tracer,
+    context: Context | None,
+    wall_offset_ns: int,
+    log: SpanLog | None = None,
 ) -> list[Record]:
-    """Make spans of records.
+    """Make spans of records; what has been sent before is left out.
 
     Args:
         records: In start order, so that parents come before their children.
         tracer: What starts the spans.
         context: Where the spans of records without a parent start.
         wall_offset_ns: What to add to a record's times to get wall clock times.
+        log: Who is to be told.
 
     Returns:
         The records that are still open: their spans are started, so that
@@ -45,14 +62,22 @@ def emit(
         # Gone on with after a span that a provider fails on: it must not cost the others.
         with guard:
             for record in rest:
-                if not record.end_ns:
+                # Read once: the record may be another thread's, and end just now.
+                end_ns = record.end_ns
+                if not end_ns:
                     still_open.append(record)
-                _emit_one(record, start_span, context, wall_offset_ns)
+                if not record.is_sent:
+                    _emit_one(record, end_ns, start_span, context, wall_offset_ns, log)
             return still_open
 
 
 def _emit_one(
-    record: Record, start_span: Callable[..., Span], context: Context | None, wall_offset_ns: int
+    record: Record,
+    end_ns: int,
+    start_span: Callable[..., Span],
+    context: Context | None,
+    wall_offset_ns: int,
+    log: SpanLog | None,
 ) -> None:
     span = record.span
     if span is None:
@@ -69,14 +94,19 @@ def _emit_one(
             False,
         )
         record.span = span
-    elif record.end_ns:
+        if log is not None:
+            log.started(record, span.get_span_context().span_id)
+    elif end_ns:
         _complete(record, span)
-    if not record.end_ns:
+    if not end_ns:
         return
+    record.is_sent = True
     if record.failure is not None:
-        _end_failed(span, record.failure, record.end_ns + wall_offset_ns)
+        _end_failed(span, record.failure, end_ns + wall_offset_ns)
     else:
-        span.end(record.end_ns + wall_offset_ns)
+        span.end(end_ns + wall_offset_ns)
+    if log is not None:
+        log.sent(record)
 
 
 def _end_failed(span: Span, failure: Failure, end_time_ns: int) -> None:
@@ -93,14 +123,14 @@ def _end_failed(span: Span, failure: Failure, end_time_ns: int) -> None:
             span.set_status(Status(StatusCode.ERROR, description))
         else:
             span.set_status(Status(StatusCode.ERROR, failure.message or _unseen(failure)))
-            if failure.type != semconv.ERROR_TYPE_OTHER:
-                event = {
-                    semconv.EXCEPTION_TYPE: failure.type,
-                    semconv.EXCEPTION_MESSAGE: failure.message,
-                }
-                if failure.stacktrace:
-                    event[semconv.EXCEPTION_STACKTRACE] = failure.stacktrace
-                span.add_event(semconv.EXCEPTION_EVENT, event, end_time_ns)
+        if failure.is_carrier and failure.type not in _NO_EXCEPTIONS:
+            event = {
+                semconv.EXCEPTION_TYPE: failure.type,
+                semconv.EXCEPTION_MESSAGE: failure.message,
+            }
+            if failure.stacktrace:
+                event[semconv.EXCEPTION_STACKTRACE] = failure.stacktrace
+            span.add_event(semconv.EXCEPTION_EVENT, event, end_time_ns)
         span.set_attribute(semconv.ERROR_TYPE, failure.type)
     finally:
         span.end(end_time_ns)

@@ -6,14 +6,15 @@ up to the adapters.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
-from typing import Any, Protocol
+from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING, Any, Protocol
 
 import wrapt
 from opentelemetry import trace
+from opentelemetry.metrics import MeterProvider
 from opentelemetry.trace import TracerProvider
 
-from tilelang_otel._config import read_settings
+from tilelang_otel._config import Options, read_options
 from tilelang_otel._context import load_propagators
 from tilelang_otel._guard import guard
 from tilelang_otel._recorder import Recorder
@@ -23,16 +24,10 @@ load_propagators()
 
 from opentelemetry.instrumentation.instrumentor import BaseInstrumentor  # noqa: E402
 
-__all__ = ["TVMInstrumentor", "TileLangInstrumentor", "instrument", "uninstrument"]
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
-_OPTIONS = (
-    "capture_nested",
-    "include",
-    "exclude",
-    "context_span",
-    "part_age_s",
-    "part_spans",
-)
+__all__ = ["TVMInstrumentor", "TileLangInstrumentor", "instrument", "uninstrument"]
 
 
 class _Adapter(Protocol):
@@ -128,10 +123,9 @@ _tilelang = _Layer("tilelang", _tilelang_adapters)
 class TVMInstrumentor(BaseInstrumentor):
     """Traces every compile and every pass of TVM, once the program imports it.
 
-    ``instrument()`` takes ``tracer_provider`` and the options of
-    :class:`tilelang_otel.OTelPassObserver`. It may be called before or after
-    ``import tvm``; a TVM that it does not know leaves the program untouched, with
-    one warning.
+    ``instrument()`` takes what :func:`tilelang_otel.instrument` takes. It may be called
+    before or after ``import tvm``; a TVM that it does not know leaves the program
+    untouched, with one warning.
     """
 
     def instrumentation_dependencies(self) -> Collection[str]:
@@ -165,19 +159,19 @@ class TileLangInstrumentor(BaseInstrumentor):
 
 
 def _recorder_of(kwargs: dict[str, Any]) -> Recorder:
-    settings = read_settings(**{name: kwargs.get(name) for name in _OPTIONS})
-    return Recorder(kwargs.get("tracer_provider"), settings)
+    options: Any = {name: kwargs.get(name) for name in Options.__annotations__}
+    return Recorder(
+        kwargs.get("tracer_provider"),
+        read_options(options),
+        meter_provider=kwargs.get("meter_provider"),
+    )
 
 
 def instrument(
     tracer_provider: TracerProvider | None = None,
     *,
-    capture_nested: bool | None = None,
-    include: Iterable[str] | str | None = None,
-    exclude: Iterable[str] | str | None = None,
-    context_span: bool | None = None,
-    part_age_s: float | None = None,
-    part_spans: int | None = None,
+    meter_provider: MeterProvider | None = None,
+    **options: Unpack[Options],
 ) -> None:
     """Trace every compile of TVM and TileLang from here on.
 
@@ -187,28 +181,19 @@ def instrument(
     Args:
         tracer_provider: Where spans go; None means the global one, looked up at
             each compile.
-        capture_nested: See :class:`tilelang_otel.OTelPassObserver`.
-        include: See there.
-        exclude: See there.
-        context_span: See there.
-        part_age_s: See there.
-        part_spans: See there.
+        meter_provider: Where metrics go, likewise.
+        **options: Those of :class:`tilelang_otel.Options`.
 
     Raises:
+        TypeError: There is no such option.
         ValueError: An option has a value that it does not accept.
     """
-    options = {
-        "capture_nested": capture_nested,
-        "include": include,
-        "exclude": exclude,
-        "context_span": context_span,
-        "part_age_s": part_age_s,
-        "part_spans": part_spans,
-    }
-    read_settings(**options)
+    read_options(options)
     for instrumentor in (TVMInstrumentor(), TileLangInstrumentor()):
         if not instrumentor.is_instrumented_by_opentelemetry:
-            instrumentor.instrument(tracer_provider=tracer_provider, **options)
+            instrumentor.instrument(
+                tracer_provider=tracer_provider, meter_provider=meter_provider, **options
+            )
 
 
 def uninstrument() -> None:

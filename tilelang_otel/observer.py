@@ -9,19 +9,23 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from opentelemetry.metrics import MeterProvider
 from opentelemetry.trace import TracerProvider
 
 from tilelang_otel import semconv
-from tilelang_otel._config import read_settings
+from tilelang_otel._config import Options, read_options
 from tilelang_otel._frames import ExceptionMark, Frame, FrameStack
 from tilelang_otel._guard import guard
 from tilelang_otel._recorder import Recorder
 from tilelang_otel._recording import Recording
 from tilelang_otel.events._model import IncompletePass, PassEvent, PassEventObserver
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 __all__ = ["OTelPassObserver"]
 
@@ -61,26 +65,16 @@ class OTelPassObserver(PassEventObserver):
             tvm.compile(mod, target="llvm")
 
     Spans are made when the outermost context is left, or in parts when a compile
-    is long. None of its methods raises, whatever the tracer provider does. An
-    option that is None is taken from its environment variable, else its default.
+    is long. None of its methods raises, whatever the tracer provider does.
 
     Args:
         tracer_provider: Where spans go. None means the global one, looked up at
             each compile, so that it may be set later.
-        capture_nested: Whether passes inside passes get spans. Default true;
-            ``OTEL_PYTHON_TILELANG_CAPTURE_NESTED``.
-        include: Shell patterns of the pass names that get spans. Default all;
-            ``OTEL_PYTHON_TILELANG_INCLUDE``.
-        exclude: Shell patterns of the pass names that get none; wins over
-            ``include``. Default none; ``OTEL_PYTHON_TILELANG_EXCLUDE``.
-        context_span: Whether the outermost context gets a span of its own, above
-            the passes. Default true; ``OTEL_PYTHON_TILELANG_CONTEXT_SPAN``.
-        part_age_s: Age in seconds at which a running compile hands its finished
-            spans on. Default 10; ``OTEL_PYTHON_TILELANG_PART_AGE``.
-        part_spans: How many spans a running compile collects before it hands
-            them on. Default 2048; ``OTEL_PYTHON_TILELANG_PART_SPANS``.
+        meter_provider: Where metrics go, likewise.
+        **options: Those of :class:`tilelang_otel.Options`.
 
     Raises:
+        TypeError: There is no such option.
         ValueError: An option has a value that it does not accept.
     """
 
@@ -88,22 +82,11 @@ class OTelPassObserver(PassEventObserver):
         self,
         tracer_provider: TracerProvider | None = None,
         *,
-        capture_nested: bool | None = None,
-        include: Iterable[str] | str | None = None,
-        exclude: Iterable[str] | str | None = None,
-        context_span: bool | None = None,
-        part_age_s: float | None = None,
-        part_spans: int | None = None,
+        meter_provider: MeterProvider | None = None,
+        **options: Unpack[Options],
     ) -> None:
-        settings = read_settings(
-            capture_nested=capture_nested,
-            include=include,
-            exclude=exclude,
-            context_span=context_span,
-            part_age_s=part_age_s,
-            part_spans=part_spans,
-        )
-        self._recorder = Recorder(tracer_provider, settings)
+        settings = read_options(options)
+        self._recorder = Recorder(tracer_provider, settings, meter_provider=meter_provider)
         self._thread = _Thread()
         self._takes_events = any(
             getattr(type(self), name) is not getattr(OTelPassObserver, name)

@@ -11,14 +11,18 @@ from __future__ import annotations
 import atexit
 import importlib
 import threading
+import time
 from typing import TYPE_CHECKING, Any
 
 from opentelemetry import trace
 
+from tilelang_otel import _background
 from tilelang_otel._config import read_settings, warn_once
+from tilelang_otel._courier import Courier
 from tilelang_otel._otel.environment import OtelEnvironment, read_environment
 from tilelang_otel._otel.targets import exporter_names
-from tilelang_otel._sdk.courier import Courier
+from tilelang_otel._otel.variables import DEFAULT_QUEUE_SIZE
+from tilelang_otel._providers import Facts, remember
 from tilelang_otel._sdk.export_errors import listening
 
 if TYPE_CHECKING:
@@ -106,6 +110,10 @@ def flush(timeout_s: float | None = None) -> bool:
     force_flush = getattr(provider, "force_flush", None)
     if force_flush is None:
         return True
+    deadline_s = time.monotonic() + timeout_s
+    if not _background.drain(timeout_s):
+        return False
+    timeout_s = max(deadline_s - time.monotonic(), 0.001)
     deliveries = _deliveries if provider is _provider else []
     failed = [delivery.exporter.failed for delivery in deliveries]
     # All at once; the provider would flush them one after the other.
@@ -142,6 +150,9 @@ def _configure_from_variables(
         return
     _provider = provider
     _deliveries.extend(deliveries)
+    queue_spans = int(environment.get("OTEL_BSP_MAX_QUEUE_SIZE") or DEFAULT_QUEUE_SIZE)
+    remember(provider, Facts(is_ours=True, queue_spans=queue_spans, tells_exports=True))
+    _background.prepare()
     handler = ExitHandler(timeout_s)
     for leaving in (*deliveries, *set_up_other_signals(environment, provider.resource)):
         handler.add(leaving)
@@ -181,5 +192,7 @@ def _configure_from_file(environment: OtelEnvironment, timeout_s: float) -> bool
     if shutdown is not None:
         # The SDK's own handler has no deadline that anybody could choose.
         atexit.unregister(shutdown)
+        remember(provider, Facts(is_ours=True))
+        _background.prepare()
         ExitHandler(timeout_s).add(ShutDown(shutdown, "traces"))
     return True

@@ -13,6 +13,7 @@ __all__ = [
     "CONTAINER_SPANS",
     "ERROR_TYPE",
     "ERROR_TYPE_OTHER",
+    "ERROR_TYPE_PROCESS_DIED",
     "EXCEPTION_EVENT",
     "EXCEPTION_MESSAGE",
     "EXCEPTION_STACKTRACE",
@@ -47,9 +48,13 @@ __all__ = [
     "TILELANG_CACHE_RESULT",
     "TILELANG_CODEGEN_NAME",
     "TILELANG_COMPILED_COUNT",
+    "TILELANG_COMPILE_TRIGGER",
     "TILELANG_CONFIG_INDEX",
     "TILELANG_EXECUTION_BACKEND",
     "TILELANG_FAILED_COUNT",
+    "TILELANG_FOLDED_DURATIONS",
+    "TILELANG_FOLDED_NAMES",
+    "TILELANG_FOLDED_PASSES",
     "TILELANG_KERNEL_NAME",
     "TILELANG_KERNEL_SYMBOL",
     "TILELANG_STAGE",
@@ -214,6 +219,19 @@ TILELANG_CACHE_KEY: Final = "tilelang.cache.key"
 TILELANG_CACHE_COMPILE_DURATION: Final = "tilelang.cache.compile_duration"
 """float, s; cache hits, when it is known how long the kernel once took to compile."""
 
+TILELANG_FOLDED_PASSES: Final = "tilelang.folded.passes"
+"""int; compiles whose passes have no spans of their own. How many there were."""
+
+TILELANG_FOLDED_NAMES: Final = "tilelang.folded.names"
+"""str[]; with the above. What took longest, the costliest first."""
+
+TILELANG_FOLDED_DURATIONS: Final = "tilelang.folded.durations"
+"""float[], s; with the above, in the same order. How long each took, all of its runs
+together, less what was inside it."""
+
+TILELANG_COMPILE_TRIGGER: Final = "tilelang.compile.trigger"
+"""str; compiles after ``mark_warmup_done()`` that no cache answered: ``runtime``."""
+
 TILELANG_BINARY_CACHE_RESULT: Final = "tilelang.binary_cache.result"
 """str; code generation that looked for a compiled device binary: ``hit``, which
 needs no device compiler, or ``miss``."""
@@ -244,6 +262,9 @@ ERROR_TYPE: Final = "error.type"
 
 ERROR_TYPE_OTHER: Final = "_OTHER"
 """Value of ``error.type`` for a failure whose exception nobody saw."""
+
+ERROR_TYPE_PROCESS_DIED: Final = "process_died"
+"""Value of ``error.type`` for what was running when the process died."""
 
 EXCEPTION_EVENT: Final = "exception"
 """Name of the event that carries an exception, on the deepest failed span."""

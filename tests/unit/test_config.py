@@ -21,6 +21,14 @@ _VARIABLES = {
     "part_spans": "OTEL_PYTHON_TILELANG_PART_SPANS",
     "file": "OTEL_PYTHON_TILELANG_FILE",
     "exit_timeout_s": "OTEL_PYTHON_TILELANG_EXIT_TIMEOUT",
+    "emit": "OTEL_PYTHON_TILELANG_EMIT",
+    "slow_s": "OTEL_PYTHON_TILELANG_SLOW",
+    "trace_spans": "OTEL_PYTHON_TILELANG_TRACE_SPANS",
+    "background": "OTEL_PYTHON_TILELANG_BACKGROUND",
+    "crash_record": "OTEL_PYTHON_TILELANG_CRASH_RECORD",
+    "crash_directory": "OTEL_PYTHON_TILELANG_CRASH_DIRECTORY",
+    "stall_limit_s": "OTEL_PYTHON_TILELANG_STALL_LIMIT",
+    "flush_on_sigterm": "OTEL_PYTHON_TILELANG_FLUSH_ON_SIGTERM",
 }
 
 
@@ -40,6 +48,14 @@ def test_settings_without_anything_are_the_defaults() -> None:
         "part_spans": 2048,
         "file": "tilelang-otel.jsonl",
         "exit_timeout_s": 5.0,
+        "emit": "all",
+        "slow_s": 5.0,
+        "trace_spans": 100_000,
+        "background": None,
+        "crash_record": False,
+        "crash_directory": "",
+        "stall_limit_s": None,
+        "flush_on_sigterm": False,
     }
 
 

@@ -13,8 +13,8 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 
+from tilelang_otel._courier import Courier
 from tilelang_otel._sdk import export_errors
-from tilelang_otel._sdk.courier import Courier
 from tilelang_otel._sdk.delivery import CountingExporter, Delivery
 from tilelang_otel._sdk.exit import ExitHandler, ShutDown, finish
 from tilelang_otel._sdk.export_errors import listening, mute

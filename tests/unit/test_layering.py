@@ -20,6 +20,7 @@ _API = (
     "opentelemetry",
     "opentelemetry.baggage*",
     "opentelemetry.context*",
+    "opentelemetry.metrics*",
     "opentelemetry.propagate",
     "opentelemetry.propagators*",
     "opentelemetry.trace*",
@@ -29,7 +30,6 @@ _SDK = (
     "opentelemetry.exporter*",
     "opentelemetry.proto*",
     "opentelemetry.configuration",
-    "opentelemetry.metrics*",
     "opentelemetry._logs*",
     "opentelemetry.util*",
     "opentelemetry.environment_variables",
@@ -54,15 +54,26 @@ class Row:
 
 _TABLE = (
     Row("names", ("semconv", "environment_variables", "version")),
-    Row("pure", ("_frames", "_interrupt")),
+    Row("pure", ("_frames", "_interrupt", "_courier", "_providers")),
     Row("settings", ("_config",), ("names",)),
     Row("variables", ("_otel", "_otel.*"), ("settings",)),
     Row("hygiene", ("_guard", "_scrub"), ("names", "pure", "settings"), _API),
     Row("events", ("events", "events.*"), ("pure",), ("tvm*", "tilelang*")),
+    Row("crash record", ("_crash", "_crash.*"), ("names", "pure", "settings", "hygiene")),
+    Row("policy", ("_folding", "_warmup"), ("names", "pure", "settings", "hygiene")),
+    Row(
+        "emission",
+        ("_background", "_emission", "_metrics", "_spans"),
+        ("names", "pure", "settings", "hygiene", "crash record", "policy"),
+        _API,
+    ),
     Row(
         "recording",
-        ("observer", "_recorder", "_recording", "_scopes", "_spans", "_context"),
-        ("names", "pure", "settings", "variables", "hygiene", "events"),
+        ("observer", "_recorder", "_recording", "_scopes", "_context", "_sigterm", "_watchdog"),
+        (
+            *("names", "pure", "settings", "variables", "hygiene", "events"),
+            *("crash record", "policy", "emission"),
+        ),
         _API,
     ),
     Row(
@@ -81,15 +92,19 @@ _TABLE = (
     Row(
         "provider",
         ("provider", "_otlp_file", "_sdk", "_sdk.*"),
-        ("names", "settings", "variables", "hygiene"),
+        (
+            *("names", "pure", "settings", "variables", "hygiene"),
+            # Spans of dead processes are made of what the crash record has of them.
+            *("crash record", "emission"),
+        ),
         (*_API, *_SDK),
     ),
     Row(
         "commands",
         ("cli", "cli.*", "__main__"),
         (
-            *("names", "settings", "variables", "hygiene", "recording"),
-            *("instrumentor", "provider", "root"),
+            *("names", "pure", "settings", "variables", "hygiene", "crash record"),
+            *("emission", "recording", "instrumentor", "provider", "root"),
         ),
         (
             *(*_API, *_SDK, "opentelemetry.instrumentation*", "rich*", "numpy"),

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 import weakref
 from collections.abc import Callable, Sequence
 
@@ -17,8 +18,9 @@ from opentelemetry.context import Context
 from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
 
+from tilelang_otel import _background
 from tilelang_otel._config import warn_once
-from tilelang_otel._sdk.courier import Courier, Errand
+from tilelang_otel._courier import Courier, Errand
 from tilelang_otel._sdk.exit import finish
 from tilelang_otel._sdk.export_errors import explain, listening
 
@@ -186,7 +188,7 @@ class Delivery(SpanProcessor):
         self._batches.shutdown()
 
     def force_flush(self, timeout_millis: int | None = None) -> bool:
-        """Export what has ended.
+        """Export what has ended, spans of finished compiles among it.
 
         Args:
             timeout_millis: How many milliseconds to wait; None means 30 s.
@@ -198,7 +200,11 @@ class Delivery(SpanProcessor):
             return False
         failed = self.exporter.failed
         timeout_s = _FLUSH_TIMEOUT_S if timeout_millis is None else timeout_millis / 1000
-        return self.start_flush().wait(timeout_s) and self.exporter.failed == failed
+        deadline_s = time.monotonic() + timeout_s
+        if not _background.drain(timeout_s):
+            return False
+        is_in_time = self.start_flush().wait(deadline_s - time.monotonic())
+        return is_in_time and self.exporter.failed == failed
 
     def shutdown(self) -> None:
         """Export what has ended, wait for it as long as process exit would, take nothing more."""

@@ -13,7 +13,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
-from tilelang_otel._sdk.courier import Courier, Errand
+from tilelang_otel import _background
+from tilelang_otel._courier import Courier, Errand
 from tilelang_otel._sdk.export_errors import mute
 
 __all__ = ["PATIENCE", "ExitHandler", "Leaving", "ShutDown", "finish"]
@@ -24,6 +25,9 @@ PATIENCE: Final = 6
 """How many exit timeouts a receiver gets that goes on accepting."""
 
 _POLL_S: Final = 0.02
+
+_LAST_S: Final = 0.1
+"""How many seconds a receiver gets for a last word when it has made us wait before."""
 
 
 class Leaving(Protocol):
@@ -90,9 +94,13 @@ class _Wait:
         self.deadline_s = time.monotonic() + timeout_s
         self._limit_s = time.monotonic() + timeout_s * PATIENCE
 
+    def is_done(self) -> bool:
+        """Return whether it is done."""
+        return self._errand.wait(0)
+
     def is_over(self) -> bool:
         """Return whether it is done, or not worth waiting for any longer."""
-        if self._errand.wait(0):
+        if self.is_done():
             return True
         now_s = time.monotonic()
         if self.leaving.progress != self._progress:
@@ -108,14 +116,49 @@ class _Wait:
 def finish(leaving: Sequence[Leaving], timeout_s: float) -> None:
     """Finish everything at once, and wait within a bound.
 
+    Spans that are yet to be made of finished compiles come before all that takes
+    spans.
+
     Args:
         leaving: What to finish.
         timeout_s: After how many seconds without progress one of them is given
             up. What goes on making progress gets :data:`PATIENCE` times as long.
     """
+    try:
+        making = _Wait(_Making(leaving), timeout_s)
+        while not making.is_over():
+            making.wait()
+    except BaseException:
+        # Nobody waits any more, but what can be done without is done.
+        for item in leaving:
+            item.start_close()
+        raise
+    if not making.is_done():
+        # It was them that the making waited for: they have had their time.
+        timeout_s = min(timeout_s, _LAST_S)
     waits = [_Wait(item, timeout_s) for item in leaving]
     while waits := [wait for wait in waits if not wait.is_over()]:
         waits[0].wait()
+
+
+class _Making:
+    """The spans that are made in the background, while those who take them work."""
+
+    def __init__(self, receivers: Sequence[Leaving]) -> None:
+        self._receivers = receivers
+
+    @property
+    def progress(self) -> int:
+        """How many spans were made or arrived."""
+        return _background.progress() + sum(item.progress for item in self._receivers)
+
+    def start_close(self) -> Errand:
+        """Have everything made that waits."""
+        return _background.start_drain()
+
+    def loss(self) -> str | None:
+        """Return nothing: who exits says what was not made."""
+        return None
 
 
 class ExitHandler:
@@ -141,5 +184,7 @@ class ExitHandler:
         with contextlib.suppress(KeyboardInterrupt):
             finish(leaving, self._timeout_s)
         losses = [loss for item in leaving if (loss := item.loss())]
+        if left := _background.close():
+            losses.append(f"{left} spans of finished compiles were not made in time")
         if losses:
             _logger.warning("tilelang-otel: %s", "; ".join(losses))

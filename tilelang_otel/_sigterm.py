@@ -1,0 +1,4 @@
+"""Nothing yet."""
+
+
+def install() -> None: ...

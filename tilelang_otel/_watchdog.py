@@ -1,0 +1,6 @@
+"""Nothing yet."""
+
+from typing import Any
+
+
+def watch(limit_s: float, instruments: Any) -> None: ...
