@@ -57,6 +57,7 @@ __all__ = [
     "TILELANG_FOLDED_PASSES",
     "TILELANG_KERNEL_NAME",
     "TILELANG_KERNEL_SYMBOL",
+    "TILELANG_PROCESS_SIGNAL",
     "TILELANG_STAGE",
     "TVM_PASS_DEPTH",
     "TVM_PASS_END_ESTIMATED",
@@ -265,6 +266,10 @@ ERROR_TYPE_OTHER: Final = "_OTHER"
 
 ERROR_TYPE_PROCESS_DIED: Final = "process_died"
 """Value of ``error.type`` for what was running when the process died."""
+
+TILELANG_PROCESS_SIGNAL: Final = "tilelang.process.signal"
+"""str; the compile, and the deepest of what was running, when the process died of a
+signal that is known, e.g. ``SIGKILL``."""
 
 EXCEPTION_EVENT: Final = "exception"
 """Name of the event that carries an exception, on the deepest failed span."""

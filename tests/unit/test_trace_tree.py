@@ -10,7 +10,8 @@ import pytest
 
 from tests.support.trace_files import EPOCH_NS, error, line, span
 from tilelang_otel.cli._traces.file import SpanReader
-from tilelang_otel.cli._traces.tree import Trace, build_traces, slowest
+from tilelang_otel.cli._traces.slowest import slowest
+from tilelang_otel.cli._traces.tree import Trace, build_traces
 
 
 def _traces(*spans: Mapping[str, Any]) -> list[Trace]:

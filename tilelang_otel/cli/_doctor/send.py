@@ -18,9 +18,9 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.sdk.trace.sampling import ALWAYS_ON
 
 from tilelang_otel import semconv
+from tilelang_otel._courier import Courier
 from tilelang_otel._otel.environment import OtelEnvironment
 from tilelang_otel._otel.targets import target_of
-from tilelang_otel._courier import Courier
 from tilelang_otel._sdk.export_errors import Explanation, explain, listening
 from tilelang_otel._sdk.setup import make_exporter, make_resource
 from tilelang_otel.version import __version__

@@ -1,21 +1,23 @@
 """What stands in each line of a trace's tree, before anything is cut to a width.
 
-Owns which spans are shown, what is said beside their names, and how failures
-are told. Widths, columns and colours are up to ``_drawing.tree``.
+Owns which spans are shown, and what is said beside their names and below them.
+Failures are put into words by ``_drawing.failures``. Widths, columns and colours are
+up to ``_drawing.tree``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from tilelang_otel import semconv
-from tilelang_otel.cli._drawing.text import Glyphs, clean
-from tilelang_otel.cli._traces.otlp_json import Span
-from tilelang_otel.cli._traces.tree import NOT_TRACED, Node, Trace
+from tilelang_otel.cli._drawing.failures import describe_error, tell_error
+from tilelang_otel.cli._drawing.text import Glyphs, clean, count, duration
+from tilelang_otel.cli._traces.slowest import FOLDED, NOT_TRACED
+from tilelang_otel.cli._traces.tree import Node, Trace
 
-__all__ = ["Hidden", "Row", "describe_error", "find_hidden", "tree_rows"]
+__all__ = ["Hidden", "Row", "find_hidden", "tree_rows"]
 
 # How far up it is looked whether a note was already given.
 _NOTE_ANCESTORS = 16
@@ -31,7 +33,7 @@ _INHERITED = (
 
 @dataclass(slots=True)
 class Row:
-    """One line, and the message below it if there is one."""
+    """One line, and what is told below it."""
 
     kind: Literal["container", "work", "remark"]
     prefix: str
@@ -42,6 +44,7 @@ class Row:
     self_ns: int | None = None
     """None where own time is nobody's work."""
     intervals: Sequence[tuple[int, int]] = ()
+    details: str = ""
     message: str = ""
     message_prefix: str = ""
 
@@ -104,7 +107,8 @@ def tree_rows(
         entries: list[Node | Row] = [*_visible(item.children, hidden)]
         gap_ns = item.self_ns
         if entries and item.is_container and gap_ns >= min_gap_ns:
-            name = _with_depth(NOT_TRACED, item.depth + 1, max_indent)
+            name = NOT_TRACED if item.folded is None else FOLDED
+            name = _with_depth(name, item.depth + 1, max_indent)
             entries.append(Row("remark", "", name, "", False, gap_ns, None, item.gaps))
         row.message_prefix = below + (glyphs.down if entries else glyphs.blank)
         remarks = _notes(item, phase, glyphs)
@@ -138,6 +142,7 @@ def _span_row(
         total_ns=node.span.duration_ns,
         self_ns=None if node.is_container else node.self_ns,
         intervals=((node.span.start_ns, node.span.end_ns),),
+        details=_details(node, glyphs),
         message=_message(node),
     )
     return row, below
@@ -151,29 +156,22 @@ def _with_depth(name: str, depth: int, max_indent: int) -> str:
 def _message(node: Node) -> str:
     if not node.span.is_error:
         return ""
-    kind, message = describe_error(node.span)
+    kind, _ = describe_error(node.span)
     for child in node.children:
         # What came from below is told there, unless it arrived as something else.
         if child.span.is_error and describe_error(child.span)[0] == kind:
             return ""
-    return ": ".join(part for part in (kind, message) if part)
+    return tell_error(node.span)
 
 
-def describe_error(span: Span) -> tuple[str, str]:
-    """Return the type and the message of a failure; either may be empty."""
-    attributes: Mapping[str, Any] = {}
-    for event in span.events:
-        if event.name == semconv.EXCEPTION_EVENT:
-            attributes = event.attributes
-    kind = span.attributes.get(semconv.ERROR_TYPE) or attributes.get(semconv.EXCEPTION_TYPE)
-    message = attributes.get(semconv.EXCEPTION_MESSAGE) or span.status_message
-    kind, message = str(kind or ""), str(message or "")
-    # The SDK puts the class in front of the message; once is enough.
-    short_kind = kind.rpartition(".")[2]
-    for repeated in (kind, short_kind):
-        if repeated and message.startswith(f"{repeated}: "):
-            message = message[len(repeated) + 2 :]
-    return ("" if kind == semconv.ERROR_TYPE_OTHER else kind), message
+def _details(node: Node, glyphs: Glyphs) -> str:
+    """Say what was folded into a span."""
+    folded = node.folded
+    if folded is None:
+        return ""
+    what = f"{count(folded.passes, 'pass', 'passes')} folded" if folded.passes else "folded"
+    costliest = (f"{name} {duration(ns, glyphs)}" for name, ns in folded.costliest)
+    return ": ".join(filter(None, (what, ", ".join(costliest))))
 
 
 def _notes(node: Node, phase: str, glyphs: Glyphs) -> list[str]:
@@ -191,6 +189,8 @@ def _notes(node: Node, phase: str, glyphs: Glyphs) -> list[str]:
     )
     if semconv.TILELANG_CACHE_RESULT in attributes:
         found.append(f"cache={attributes[semconv.TILELANG_CACHE_RESULT]}")
+    if semconv.TILELANG_COMPILE_TRIGGER in attributes:
+        found.append(f"trigger={attributes[semconv.TILELANG_COMPILE_TRIGGER]}")
     if attributes.get(semconv.PROCESS_EXIT_CODE):
         found.append(f"exit code {attributes[semconv.PROCESS_EXIT_CODE]}")
     size_bytes = attributes.get(semconv.TILELANG_BINARY_SIZE)

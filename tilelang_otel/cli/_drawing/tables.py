@@ -17,7 +17,8 @@ from tilelang_otel.cli._drawing.text import (
     fit,
     milliseconds,
 )
-from tilelang_otel.cli._traces.tree import NOT_TRACED, Trace, slowest
+from tilelang_otel.cli._traces.slowest import NO_WORK, slowest
+from tilelang_otel.cli._traces.tree import Trace
 
 __all__ = ["overview_lines", "slowest_lines"]
 
@@ -52,7 +53,7 @@ def slowest_lines(traces: Sequence[Trace], top: int, width: int, glyphs: Glyphs)
     head = f"{title:<{name_width}} {'count':>6} {'self ms':>9} {'share':>7}"
     yield [Segment(head + (f" {'max ms':>9}" if has_all else ""), DIM)]
     for entry in shown:
-        is_work = entry.name != NOT_TRACED
+        is_work = entry.name not in NO_WORK
         style = FAILED if entry.errors and is_work else PLAIN if is_work else DIM
         numbers = (
             f" {entry.count:>6,} {milliseconds(entry.self_ns, decimals):>9} {entry.share:>7.1%}"

@@ -88,7 +88,7 @@ def wrap(text: str, width: int, lines: int, glyphs: Glyphs) -> list[str]:
         # More than could be shown is not worth wrapping.
         short = clean(line.strip(), glyphs)[: width * (lines + 1)]
         # Wide characters count twice: then half as many fit.
-        fitting = max(width if short.isascii() else width // 2, 8)
+        fitting = max(width if cell_len(short) == len(short) else width // 2, 8)
         wrapped.extend(textwrap.wrap(short, fitting))
         if len(wrapped) > lines:
             last = wrapped[lines - 1][: max(width - 2, 0)]
@@ -162,8 +162,9 @@ def column_decimals(duration_ns: int) -> int:
     return 2 if duration_ns < 1_000_000_000 else 1
 
 
-def count(number: int, noun: str) -> str:
+def count(number: int, noun: str, plural: str = "") -> str:
     """Return a number with its noun, e.g. ``3 spans`` or ``no errors``."""
+    plural = plural or f"{noun}s"
     if number == 0:
-        return f"no {noun}s"
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+        return f"no {plural}"
+    return f"{number:,} {noun if number == 1 else plural}"

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from rich.console import Console
 from rich.segment import Segment
 
+from tilelang_otel.cli._drawing.failures import tell_error, where_failed
 from tilelang_otel.cli._drawing.lines import (
     BARS,
     DIM,
@@ -24,7 +25,7 @@ from tilelang_otel.cli._drawing.lines import (
     Line,
     Lines,
 )
-from tilelang_otel.cli._drawing.rows import Row, describe_error, find_hidden, tree_rows
+from tilelang_otel.cli._drawing.rows import Row, find_hidden, tree_rows
 from tilelang_otel.cli._drawing.tables import overview_lines, slowest_lines
 from tilelang_otel.cli._drawing.text import (
     ASCII,
@@ -39,7 +40,8 @@ from tilelang_otel.cli._drawing.text import (
     milliseconds,
     wrap,
 )
-from tilelang_otel.cli._traces.tree import NOT_TRACED, Trace, slowest
+from tilelang_otel.cli._traces.slowest import NO_WORK, slowest
+from tilelang_otel.cli._traces.tree import Trace
 
 __all__ = ["render_traces"]
 
@@ -165,8 +167,7 @@ class _Painter:
         yield from self._summary()
         culprit = trace.culprit
         if culprit is not None:
-            what = ": ".join(part for part in describe_error(culprit.span) if part)
-            text = f"failed in {culprit.span.name}" + (f": {what}" if what else "")
+            text = ": ".join(filter(None, (where_failed(culprit.span), tell_error(culprit.span))))
             for line in wrap(text, self._width, 2, glyphs):
                 yield [Segment(line, FAILED)]
 
@@ -177,7 +178,7 @@ class _Painter:
             return
         line = ""
         for entry in entries:
-            if entry.share < 0.01 and entry.name != NOT_TRACED:
+            if entry.share < 0.01 and entry.name not in NO_WORK:
                 continue
             part = f"{clean(entry.name, self._glyphs)} {entry.share:.0%}"
             if line and len(line) + len(part) + 2 >= self._width:
@@ -228,8 +229,8 @@ class _Painter:
         return f" {text:>{self._number_width}}"
 
     def _message(self, row: Row) -> Iterator[Line]:
-        if not row.message:
-            return
         room = max(self._width - len(row.message_prefix), 20)
+        for text in wrap(row.details, room, _MESSAGE_LINES, self._glyphs):
+            yield [Segment(row.message_prefix, DIM), Segment(text, DIM)]
         for text in wrap(row.message, room, _MESSAGE_LINES, self._glyphs):
             yield [Segment(row.message_prefix, DIM), Segment(text, MESSAGE)]

@@ -8,9 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from tilelang_otel.cli._drawing.rows import Hidden, describe_error, find_hidden
+from tilelang_otel.cli._drawing.failures import describe_error
+from tilelang_otel.cli._drawing.rows import Hidden, find_hidden
 from tilelang_otel.cli._traces.file import Problem
-from tilelang_otel.cli._traces.tree import Node, Trace, slowest
+from tilelang_otel.cli._traces.slowest import slowest
+from tilelang_otel.cli._traces.tree import Node, Trace
 
 __all__ = ["to_json"]
 
@@ -40,11 +42,12 @@ def to_json(
       - ``spans``: a list of ``span_id``, ``parent_span_id`` (null for none),
         ``is_orphan`` (the parent is in no file), ``depth``, ``name``, ``kind``
         (OTLP's number), ``is_container``, ``offset_ns`` (from the trace's start),
-        ``duration_ns``, ``self_ns`` (of a container: not traced), ``attributes``
-        and ``error``: null, or ``type`` and ``message``, both may be empty
+        ``duration_ns``, ``self_ns`` (of a container: not traced, or folded),
+        ``attributes`` and ``error``: null, or ``type`` and ``message``, both may be empty
 
-    - ``slowest``: a list of ``name``, ``count``, ``self_ns``, ``share`` (of all
-      self times, 0 to 1), ``max_ns``, ``error_count``
+    - ``slowest``: a list of ``name``, ``count`` (of spans, and of compiles that it was
+      folded into), ``self_ns``, ``share`` (of all self times, 0 to 1), ``max_ns``,
+      ``error_count``
     - ``problems``: a list of ``file``, ``line`` (from 1), ``message``
     """
     return {

@@ -1,23 +1,21 @@
 """Spans put together into traces: who is whose child, and whose time is whose.
 
-Owns the tree, self times and what no child explains. It copes with whatever a
-file may hold: parents that are missing, parents that are their own descendants,
-children that overlap or outlive their parent, trees of any depth.
+Owns the tree, self times and what no child explains; adding them up by name is up
+to ``_traces.slowest``. It copes with whatever a file may hold: parents that are
+missing, parents that are their own descendants, children that overlap or outlive
+their parent, trees of any depth.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Final
 
 from tilelang_otel import semconv
+from tilelang_otel.cli._traces.folded import Folded, read_folded
 from tilelang_otel.cli._traces.otlp_json import Span
 
-__all__ = ["NOT_TRACED", "Node", "Slowest", "Trace", "build_traces", "slowest"]
-
-NOT_TRACED: Final = "(not traced)"
-"""What the time of a container is called that none of its children explains."""
+__all__ = ["Node", "Trace", "build_traces"]
 
 _WORK_ATTRIBUTES = (
     semconv.TVM_PASS_NAME,
@@ -42,6 +40,8 @@ class Node:
     """The times, from and to, at which no child was running."""
     self_ns: int = 0
     """How long no child was running."""
+    folded: Folded | None = None
+    """What ran in it and has no spans."""
 
     @property
     def is_container(self) -> bool:
@@ -49,6 +49,8 @@ class Node:
         attributes = self.span.attributes
         if any(name in attributes for name in _WORK_ATTRIBUTES):
             return False
+        if self.folded is not None:
+            return True
         name = self.span.name
         kind = name if name in _KNOWN else name.split(" ", 1)[0]
         if kind in _KNOWN:
@@ -111,22 +113,13 @@ class Trace:
         failed = self.errors
         alone = [n for n in failed if not any(child.span.is_error for child in n.children)]
         for node in alone:
+            # Whatever else failed, the process went on after it.
+            if node.span.attributes.get(semconv.ERROR_TYPE) == semconv.ERROR_TYPE_PROCESS_DIED:
+                return node
+        for node in alone:
             if any(event.name == semconv.EXCEPTION_EVENT for event in node.span.events):
                 return node
         return alone[0] if alone else None
-
-
-@dataclass(frozen=True, slots=True)
-class Slowest:
-    """All spans of one name, taken together. Times are nanoseconds of self time."""
-
-    name: str
-    count: int
-    self_ns: int
-    max_ns: int
-    share: float
-    """Of the self times of all spans, from 0 to 1."""
-    errors: int
 
 
 def build_traces(spans: Iterable[Span]) -> list[Trace]:
@@ -146,7 +139,9 @@ def build_traces(spans: Iterable[Span]) -> list[Trace]:
 
 
 def _build_trace(trace_id: str, spans: list[Span]) -> Trace:
-    nodes = {span.span_id: Node(span) for span in sorted(spans, key=_start)}
+    nodes = {
+        span.span_id: Node(span, folded=read_folded(span)) for span in sorted(spans, key=_start)
+    }
     roots: list[Node] = []
     for node in nodes.values():
         parent = nodes.get(node.span.parent_id)
@@ -207,47 +202,3 @@ def _measure(node: Node) -> None:
     if node.span.end_ns > covered_ns:
         node.gaps.append((covered_ns, node.span.end_ns))
     node.self_ns = sum(end - start for start, end in node.gaps)
-
-
-def slowest(traces: Sequence[Trace], *, by_phase: bool = False) -> list[Slowest]:
-    """Add self times up by name.
-
-    Self times of containers count as ``(not traced)``. Where nothing overlaps,
-    all self times together are the duration of the traces.
-
-    Args:
-        traces: What to look at.
-        by_phase: Take all passes of a phase together.
-
-    Returns:
-        One entry a name, the slowest first.
-    """
-    groups: dict[str, list[Node]] = {}
-    for trace in traces:
-        for node in trace.nodes:
-            groups.setdefault(_group(node, by_phase), []).append(node)
-    all_ns = sum(node.self_ns for nodes in groups.values() for node in nodes)
-    entries: list[Slowest] = []
-    for name, nodes in groups.items():
-        self_ns = sum(node.self_ns for node in nodes)
-        entries.append(
-            Slowest(
-                name=name,
-                count=len(nodes),
-                self_ns=self_ns,
-                max_ns=max(node.self_ns for node in nodes),
-                share=self_ns / all_ns if all_ns else 0.0,
-                errors=sum(node.span.is_error for node in nodes),
-            )
-        )
-    return sorted(entries, key=lambda entry: (-entry.self_ns, entry.name))
-
-
-def _group(node: Node, by_phase: bool) -> str:
-    if node.is_container:
-        return NOT_TRACED
-    attributes = node.span.attributes
-    if by_phase and semconv.TVM_PASS_NAME in attributes:
-        phase = attributes.get(semconv.TVM_PASS_PHASE)
-        return "passes" if phase is None else f"{phase} passes"
-    return node.span.name
