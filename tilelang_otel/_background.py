@@ -13,6 +13,7 @@ import threading
 import time
 from typing import Any, Final, Protocol
 
+from tilelang_otel._activity import wait_until_quiet
 from tilelang_otel._config import warn_once
 from tilelang_otel._courier import Courier, Errand
 from tilelang_otel._guard import guard
@@ -35,11 +36,10 @@ _MAX_WAITING: Final = 262_144
 """How many spans may wait; what comes then is lost, and said to be."""
 
 _CHUNK: Final = 8
-"""How many spans are made before another thread gets a chance to run."""
+"""How many spans are made before another look at whether a compile needs Python."""
 
-_PAUSE_S: Final = 20e-6
-"""Long enough for a thread that waits for Python's lock to get it. Without a pause, it
-would wait for the whole of Python's switch interval, at each of its callbacks."""
+_DEFER_S: Final = 1.0
+"""How long spans wait for compiles to be busy with themselves."""
 
 _FLUSH_TIMEOUT_MS: Final = 30_000
 
@@ -53,7 +53,7 @@ class Pace(Protocol):
     """How many spans are to be made at once."""
 
     def made(self, spans: int) -> None:
-        """Wait, if so many more spans call for it."""
+        """Wait, if others need to go on before more are made."""
 
 
 class Job(Protocol):
@@ -95,6 +95,8 @@ class _Worker:
         self.is_closed = False
         self._provider: Any = None
         self._since_flush = 0
+        self._waited_for = 0
+        self._deferred_since_s = 0.0
         self._drains_at_exit = False
         self._courier: Courier | None = None
         self._reset()
@@ -154,8 +156,10 @@ class _Worker:
 
     def _do(self, job: Job) -> None:
         self._provider = job.provider
+        self._deferred_since_s = time.monotonic()
         try:
             with guard:
+                self._let_compiles_run()
                 job.run(self)
         finally:
             with self._lock:
@@ -164,8 +168,8 @@ class _Worker:
     def made(self, spans: int) -> None:
         """Let other threads run, and the exporter catch up."""
         self.made_in_all += spans
+        self._let_compiles_run()
         self._since_flush += spans
-        time.sleep(_PAUSE_S)
         # Half of it: others put spans into that queue as well.
         if self._since_flush >= max(facts_of(self._provider).queue_spans // 2, 1):
             self._since_flush = 0
@@ -173,8 +177,13 @@ class _Worker:
             if force_flush is not None:
                 force_flush(_FLUSH_TIMEOUT_MS)
 
+    def _let_compiles_run(self) -> None:
+        left_s = self._deferred_since_s + _DEFER_S - time.monotonic()
+        if left_s > 0:
+            wait_until_quiet(left_s, lambda: self._waited_for > 0)
+
     def start_drain(self) -> Errand:
-        """Return what is done once all that has been sent so far is."""
+        """Return what is done once all that has been sent so far is, and hurry from now on."""
         courier = self._courier
         if courier is None or self.is_child or threading.get_ident() == self._thread_id:
             errand = Errand(lambda: None)
@@ -191,7 +200,11 @@ class _Worker:
         Returns:
             Whether it is done.
         """
-        return self.start_drain().wait(timeout_s)
+        self._waited_for += 1
+        try:
+            return self.start_drain().wait(timeout_s)
+        finally:
+            self._waited_for -= 1
 
     def close(self) -> int:
         """Leave what comes from now on to who sends it; return how many spans still wait."""

@@ -25,7 +25,7 @@ from opentelemetry import trace
 from opentelemetry.context import Context
 from opentelemetry.trace import NoOpTracer, Span, Tracer
 
-from tilelang_otel import _context, semconv
+from tilelang_otel import _activity, _context, semconv
 from tilelang_otel._config import Settings
 from tilelang_otel._emission import Emission
 from tilelang_otel._frames import Failure, Frame, FrameLog, Record
@@ -40,12 +40,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Clock", "Host", "Recording", "active_recordings"]
 
-_active: set[Recording] = set()
-
-
 def active_recordings() -> list[Recording]:
     """Return what is being recorded now, on all threads."""
-    return list(_active)
+    return _activity.running()
 
 
 class Clock:
@@ -181,7 +178,7 @@ class Recording(FrameLog):
         )
         self.is_muted = False
         self.thread_name = threading.current_thread().name
-        _active.add(self)
+        _activity.began(self)
         self._own_ns += time.perf_counter_ns() - began_ns
 
     @property
@@ -344,7 +341,7 @@ class Recording(FrameLog):
         Args:
             error: The exception that is leaving the outermost scope, if any.
         """
-        _active.discard(self)
+        _activity.ended(self)
         records, self._records = self._records, []
         self.is_alive = _always
         if self._pid != os.getpid():

@@ -15,7 +15,7 @@ from opentelemetry.trace import SpanKind, Tracer, set_span_in_context
 from tests.benchmarks.compiles import Compile
 from tests.benchmarks.statistics import Spread, interleaved, spread_of
 from tests.benchmarks.variants import discarding_provider
-from tilelang_otel import OTelPassObserver, _recording, _spans
+from tilelang_otel import OTelPassObserver, _emission, _spans
 from tilelang_otel._frames import Frame, Record
 
 __all__ = ["Emission", "measure_emission"]
@@ -95,12 +95,14 @@ def _record(compile_it: Compile, observer: OTelPassObserver) -> _Compile:
 
     kept: list[tuple[list[Record], Tracer, int]] = []
 
-    def keep(records: Any, tracer: Tracer, context: Context | None, offset_ns: int) -> list[Record]:
+    def keep(
+        records: Any, tracer: Tracer, context: Context | None, offset_ns: int, log: None
+    ) -> list[Record]:
         kept.append((list(records), tracer, offset_ns))
         return []
 
     context = transform.PassContext(instruments=[StackedPassInstrument(observer)])
-    with mock.patch.object(_recording, "emit", keep), context:
+    with mock.patch.object(_emission, "emit", keep), context:
         compile_it()
     [([*records, root], tracer, wall_offset_ns)] = kept
     return _Compile(records, root, tracer, wall_offset_ns)
@@ -114,6 +116,7 @@ def _reset(compiled: _Compile, has_names: bool) -> None:
     """Make the records as they were before they were emitted."""
     for record in compiled.records:
         record.span = record.span_context = None
+        record.is_sent = False
         if isinstance(record, Frame) and not has_names:
             record._name = None
 

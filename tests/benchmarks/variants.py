@@ -80,14 +80,20 @@ def make_variants() -> list[Variant]:
         _unsampled(),
         _recorded(),
         Variant("otlp", "ours, OTLP to a receiver", [_ours(None)], tilelang_otel.flush),
+        Variant(
+            "otlp_inline",
+            "the same, spans made inline",
+            [_ours(None, background=False)],
+            tilelang_otel.flush,
+        ),
         _zero_code(),
         _naive(),
     ]
 
 
-def _ours(provider: TracerProvider | None) -> Any:
+def _ours(provider: TracerProvider | None, **options: Any) -> Any:
     events: Any = importlib.import_module("tilelang_otel.events")
-    return events.StackedPassInstrument(tilelang_otel.OTelPassObserver(provider))
+    return events.StackedPassInstrument(tilelang_otel.OTelPassObserver(provider, **options))
 
 
 def _unsampled() -> Variant:

@@ -54,7 +54,7 @@ class Row:
 
 _TABLE = (
     Row("names", ("semconv", "environment_variables", "version")),
-    Row("pure", ("_frames", "_interrupt", "_courier", "_providers")),
+    Row("pure", ("_activity", "_courier", "_frames", "_interrupt", "_providers")),
     Row("settings", ("_config",), ("names",)),
     Row("variables", ("_otel", "_otel.*"), ("settings",)),
     Row("hygiene", ("_guard", "_scrub"), ("names", "pure", "settings"), _API),

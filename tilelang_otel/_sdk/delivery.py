@@ -19,6 +19,7 @@ from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
 
 from tilelang_otel import _background
+from tilelang_otel._activity import running, wait_until_quiet
 from tilelang_otel._config import warn_once
 from tilelang_otel._courier import Courier, Errand
 from tilelang_otel._sdk.exit import finish
@@ -27,6 +28,12 @@ from tilelang_otel._sdk.export_errors import explain, listening
 __all__ = ["CountingExporter", "Delivery"]
 
 _FLUSH_TIMEOUT_S = 30.0
+
+_DEFER_S = 1.0
+"""How long an export waits for compiles to be busy with themselves."""
+
+_PORTION = 64
+"""How many spans are exported at once while something compiles: 4 ms of encoding."""
 
 
 class CountingExporter(SpanExporter):
@@ -48,6 +55,9 @@ class CountingExporter(SpanExporter):
         self.is_quiet = False
         """Whether failures are counted and not warned about."""
 
+        self.is_urgent = False
+        """Whether somebody waits for what is exported."""
+
         self._said: list[str] = []
         self._make = make
         self._mask = mask
@@ -55,7 +65,24 @@ class CountingExporter(SpanExporter):
         self._pid = os.getpid()
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
-        """Hand ``spans`` on and count them. Never raises."""
+        """Hand ``spans`` on and count them. Never raises.
+
+        Encoding takes Python's lock for as long as the batch is large, so unless
+        somebody waits for it, it waits for compiles that need Python.
+        """
+        start = 0
+        result = SpanExportResult.SUCCESS
+        while start < len(spans) and result is SpanExportResult.SUCCESS:
+            wait_until_quiet(_DEFER_S, lambda: self.is_urgent)
+            is_alone = self.is_urgent or not running()
+            portion = spans[start:] if is_alone else spans[start : start + _PORTION]
+            result = self._export(portion)
+            start += len(portion)
+        # After one failure, the rest of a batch would fail as slowly.
+        self.failed += len(spans) - start
+        return result
+
+    def _export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
         with listening(self._said):
             try:
                 result = self._own_exporter().export(spans)
@@ -173,7 +200,7 @@ class Delivery(SpanProcessor):
 
     def start_flush(self) -> Errand:
         """Begin to export what has ended, and return at once."""
-        return self._courier.send(self._batches.force_flush)
+        return self._courier.send(self._flush)
 
     def start_close(self) -> Errand:
         """Take no more spans, begin to export what is there, and return at once."""
@@ -183,7 +210,15 @@ class Delivery(SpanProcessor):
         self._courier.close()
         return self._closing
 
+    def _flush(self) -> None:
+        self.exporter.is_urgent = True
+        try:
+            self._batches.force_flush()
+        finally:
+            self.exporter.is_urgent = False
+
     def _close(self) -> None:
+        self.exporter.is_urgent = True
         self._batches.force_flush()
         self._batches.shutdown()
 

@@ -1,0 +1,80 @@
+"""Which compiles run now, and whether one of them is about to need Python.
+
+A thread of ours that makes or encodes spans holds Python's lock for milliseconds at a
+time, and a compile that comes back from C++ meanwhile has to wait, at each of its
+callbacks anew. So what can wait is done while compilers are busy with themselves:
+while a pass or code generation runs that has been running for a while.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, ClassVar, Final, Protocol
+
+__all__ = ["Running", "began", "ended", "is_quiet", "running", "wait_until_quiet"]
+
+_QUIET_NS: Final = 3_000_000
+"""After how long without a callback more of the same is likely."""
+
+_REST_S: Final = 0.01
+"""How long whoever has compiled is left alone, to return and to begin the next one."""
+
+_POLL_S: Final = 0.002
+
+
+class Running(Protocol):
+    """A compile that runs."""
+
+    now_ns: Callable[[], int]
+    """The clock of its records."""
+
+    current: Any
+    """The innermost open record; None if there is none."""
+
+
+class _State:
+    running: ClassVar[set[Any]] = set()
+    last_end_s = 0.0
+
+
+def running() -> list[Any]:
+    """Return the compiles that are being recorded, on all threads; each is a ``Running``."""
+    return list(_State.running)
+
+
+def began(compile_: Running) -> None:
+    """Take note of a compile."""
+    _State.running.add(compile_)
+
+
+def ended(compile_: Running) -> None:
+    """Forget a compile."""
+    _State.running.discard(compile_)
+    _State.last_end_s = time.monotonic()
+
+
+def is_quiet() -> bool:
+    """Return whether no compile has called back for a while, or ended."""
+    if time.monotonic() - _State.last_end_s < _REST_S:
+        return False
+    return all(_is_quiet(compile_) for compile_ in running())
+
+
+def wait_until_quiet(timeout_s: float, is_urgent: Callable[[], bool]) -> None:
+    """Wait until it is quiet.
+
+    Args:
+        timeout_s: How many seconds to wait at most.
+        is_urgent: Tells that somebody waits in turn, which ends the waiting.
+    """
+    deadline_s = time.monotonic() + timeout_s
+    while not is_quiet() and not is_urgent() and time.monotonic() < deadline_s:
+        time.sleep(_POLL_S)
+
+
+def _is_quiet(compile_: Running) -> bool:
+    record = compile_.current
+    if record is None:
+        return False
+    return compile_.now_ns() - max(record.start_ns, record.last_ns) >= _QUIET_NS
