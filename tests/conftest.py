@@ -15,7 +15,7 @@ import pytest
 from opentelemetry import trace
 
 from tests.support.spans import SpanMemory
-from tilelang_otel import _config, _recorder
+from tilelang_otel import _activity, _config, _recorder, _warmup
 from tilelang_otel._guard import guard
 from tilelang_otel.events import _callbacks
 
@@ -65,6 +65,8 @@ def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
         if name.startswith("OTEL_") or name in ("TRACEPARENT", "TRACESTATE", "BAGGAGE"):
             monkeypatch.delenv(name)
     _config._warned.clear()
+    monkeypatch.setattr(_warmup._State, "is_done", False)
+    monkeypatch.setattr(_warmup._State, "known", set[tuple[str, str]]())
 
 
 @pytest.fixture
@@ -107,8 +109,11 @@ def nothing_left_behind(
         entries = list(_callbacks._thread.entries)
         _recorder._thread.recordings.clear()
         _callbacks._thread.entries.clear()
+        running = _activity.running()
+        _activity._State.running.clear()
     assert not trace.get_current_span().get_span_context().is_valid, "a span is still current"
     assert recordings == [], "a recording is still running"
+    assert running == [], "a recording counts as running"
     assert entries == [], "a pass context is still entered"
     assert opentelemetry_complaints == []
     assert _still_patched() == []
