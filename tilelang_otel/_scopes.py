@@ -206,8 +206,8 @@ class CompileScope:
         record = self.record
         if record is None or self._kind != semconv.SPAN_COMPILE:
             return
-        if self._shapes is not None:
-            # The last that is told knows best: a program is elaborated on the way.
+        if record.shapes is None:
+            # Whoever comes first knows what the user gave: it is transformed on the way.
             record.shapes = self._shapes
         if self.is_outermost and running.instruments is not None:
             self._instruments = running.instruments

@@ -13,7 +13,10 @@ from tilelang_otel import semconv
 from tilelang_otel._guard import guard
 from tilelang_otel._scrub import attribute_value, clean_kernel_name, clean_name
 
-__all__ = ["function_name", "kernel_attributes", "target_attributes"]
+__all__ = ["function_name", "kernel_attributes", "shapes_of", "target_attributes"]
+
+_MAX_SHAPES = 16
+_MAX_DIMENSIONS = 16
 
 
 def function_name(mod: Any) -> str | None:
@@ -87,6 +90,54 @@ def target_attributes(target: Any) -> dict[str, Any]:
         if arch is not None:
             attributes[semconv.TVM_TARGET_ARCH] = attribute_value(str(arch))
     return attributes
+
+
+def shapes_of(mod: Any) -> str:
+    """Return what a function is compiled for, e.g. ``A 64x128 float32, B 64x128 float32``.
+
+    Args:
+        mod: A function, or a module whose function can be told.
+
+    Returns:
+        The shapes of its parameters; empty when they can't be told.
+    """
+    with guard:
+        if getattr(mod, "functions", None) is not None:
+            name = function_name(mod)
+            mod = None if name is None else mod[name]
+        params = list(getattr(mod, "params", None) or ())
+        buffers = getattr(mod, "buffer_map", None)
+        told = [_shape_of(param, buffers) for param in params[:_MAX_SHAPES]]
+        more = ["…"] if len(params) > _MAX_SHAPES else []
+        return ", ".join([shape for shape in told if shape] + more)
+    return ""
+
+
+def _shape_of(param: Any, buffers: Any) -> str:
+    """Return name, shape and type of a parameter; empty for one without a shape."""
+    # A buffer stands beside the parameter, up to TVM 0.26; a Relax variable has a
+    # type that tells, called struct_info up to then; else the parameter is a buffer.
+    if buffers is not None:
+        tensor = buffers.get(param, None)
+    else:
+        tensor = next(
+            (
+                found
+                for found in (getattr(param, field, None) for field in ("struct_info", "ty"))
+                if getattr(found, "shape", None) is not None
+            ),
+            param,
+        )
+    shape = getattr(tensor, "shape", None)
+    if shape is None:
+        return ""
+    # A dimension is a number, one of TVM's, or an expression.
+    sizes = [getattr(size, "value", size) for size in list(getattr(shape, "values", shape))]
+    dimensions = [clean_name(str(size)) for size in sizes]
+    names = (getattr(tensor, "name", ""), *(getattr(param, f, "") for f in ("name", "name_hint")))
+    name = next((name for name in names if isinstance(name, str) and name), "")
+    words = (name, "x".join(dimensions[:_MAX_DIMENSIONS]), str(getattr(tensor, "dtype", "")))
+    return clean_name(" ".join(word for word in words if word))
 
 
 def _is_relax(function: Any) -> bool:

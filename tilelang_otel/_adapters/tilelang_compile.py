@@ -8,6 +8,7 @@ the steps it went through.
 
 from __future__ import annotations
 
+import functools
 import importlib
 import sys
 import threading
@@ -16,12 +17,12 @@ from typing import Any
 
 from tilelang_otel import semconv
 from tilelang_otel._adapters._compile_times import CompileTimes
-from tilelang_otel._adapters._describe import kernel_attributes, target_attributes
+from tilelang_otel._adapters._describe import kernel_attributes, shapes_of, target_attributes
 from tilelang_otel._adapters._patches import Patches
 from tilelang_otel._adapters._tally import configuration, counted
 from tilelang_otel._guard import guard
 from tilelang_otel._recorder import Recorder
-from tilelang_otel._scopes import CompileScope
+from tilelang_otel._scopes import CompileScope, Describe
 
 __all__ = ["TileLangCompile"]
 
@@ -95,8 +96,9 @@ class TileLangCompile:
 
     # -- whole compiles ---------------------------------------------------------
 
-    def _scope(self, describe: Callable[[], tuple[str, dict[str, Any]]]) -> CompileScope:
-        return self._recorder.compile_scope(describe)
+    def _scope(self, describe: Describe, func: Any = None) -> CompileScope:
+        shapes = None if func is None else functools.partial(shapes_of, func)
+        return self._recorder.compile_scope(describe, shapes=shapes)
 
     def _cached(self, wrapped: Callable[..., Any], instance: Any, args: Any, kwargs: Any) -> Any:
         func = args[0] if args else kwargs.get("func")
@@ -106,7 +108,7 @@ class TileLangCompile:
             name, attributes = _compile_of(func, kwargs.get("target"))
             return name, {**attributes, **configuration()}
 
-        with self._scope(describe) as scope, counted(scope):
+        with self._scope(describe, func) as scope, counted(scope):
             self._thread.lookup = lookup
             try:
                 kernel = wrapped(*args, **kwargs)
@@ -139,7 +141,7 @@ class TileLangCompile:
         func = args[0] if args else kwargs.get("func_or_mod")
         target = args[1] if len(args) > 1 else kwargs.get("target")
         with (
-            self._scope(lambda: _compile_of(func, target)),
+            self._scope(lambda: _compile_of(func, target), func),
             self._recorder.work(lambda: (semconv.SPAN_LOWER, kernel_attributes(func))),
         ):
             self._name_passes(func)
@@ -195,7 +197,7 @@ class TileLangCompile:
         if self._thread.lookup is not None:
             self._thread.lookup.was_compiled = True
         target = getattr(instance, "target", None)
-        with self._scope(lambda: _compile_of(func, target)) as scope:
+        with self._scope(lambda: _compile_of(func, target), func) as scope:
             self._tell_kernel(scope, instance)
             return wrapped(*args, **kwargs)
 

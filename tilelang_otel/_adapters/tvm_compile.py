@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tilelang_otel import semconv
-from tilelang_otel._adapters._describe import function_name, target_attributes
+from tilelang_otel._adapters._describe import function_name, shapes_of, target_attributes
 from tilelang_otel._adapters._patches import Patches
 from tilelang_otel._recorder import Recorder
 from tilelang_otel.events._model import move_stage, stage
@@ -57,7 +57,8 @@ class TVMCompile:
                 attributes[semconv.TILELANG_KERNEL_NAME] = name
                 return f"{semconv.SPAN_COMPILE} {name}", attributes
 
-            with self._recorder.compile_scope(describe), stage(stage_name):
+            scope = self._recorder.compile_scope(describe, shapes=lambda: shapes_of(mod))
+            with scope, stage(stage_name):
                 return wrapped(*args, **kwargs)
 
         return entry
