@@ -91,7 +91,7 @@ class _Busy:
 
     def __init__(self) -> None:
         self.current: Any = SimpleNamespace(start_ns=0, last_ns=0)
-        self.now_ns = lambda: 0
+        self.now_ns: Callable[[], int] = lambda: 0
 
     def __enter__(self) -> _Busy:
         _activity.began(self)
