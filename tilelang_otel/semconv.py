@@ -1,4 +1,4 @@
-"""Names of spans and attributes, each with its type, unit and when it is set.
+"""Names of spans, attributes and metrics, each with its type, unit and when it is set.
 
 Names that OpenTelemetry defines keep its spelling; all others live under
 ``tvm.`` and ``tilelang.``. What the values are and where they come from is up
@@ -18,6 +18,16 @@ __all__ = [
     "EXCEPTION_MESSAGE",
     "EXCEPTION_STACKTRACE",
     "EXCEPTION_TYPE",
+    "METRIC_CACHE_LOOKUPS",
+    "METRIC_COMPILE_ACTIVE",
+    "METRIC_COMPILE_AFTER_WARMUP",
+    "METRIC_COMPILE_DURATION",
+    "METRIC_COMPILE_FAILURES",
+    "METRIC_COMPILE_STALLS",
+    "METRIC_OTHER",
+    "METRIC_PASS_DURATION",
+    "METRIC_TELEMETRY_DROPPED",
+    "METRIC_TELEMETRY_DURATION",
     "PROCESS_EXECUTABLE_NAME",
     "PROCESS_EXIT_CODE",
     "PROCESS_PID",
@@ -50,6 +60,7 @@ __all__ = [
     "TILELANG_COMPILED_COUNT",
     "TILELANG_COMPILE_TRIGGER",
     "TILELANG_CONFIG_INDEX",
+    "TILELANG_DROP_REASON",
     "TILELANG_EXECUTION_BACKEND",
     "TILELANG_FAILED_COUNT",
     "TILELANG_FOLDED_DURATIONS",
@@ -59,6 +70,7 @@ __all__ = [
     "TILELANG_KERNEL_SYMBOL",
     "TILELANG_PROCESS_SIGNAL",
     "TILELANG_STAGE",
+    "TILELANG_WORK_NAME",
     "TVM_PASS_DEPTH",
     "TVM_PASS_END_ESTIMATED",
     "TVM_PASS_INCOMPLETE",
@@ -282,3 +294,53 @@ EXCEPTION_MESSAGE: Final = "exception.message"
 
 EXCEPTION_STACKTRACE: Final = "exception.stacktrace"
 """str; exception events. Files, lines and functions, without their source."""
+
+# -- metrics -----------------------------------------------------------------------------
+#
+# Attributes are those of the spans, where they are known. Names that a program makes up
+# are told apart up to a limit in each process: the first 100 kernels, 512 passes, 64
+# phases and exceptions; what comes later counts as ``other`` (exceptions: ``_OTHER``).
+
+METRIC_OTHER: Final = "other"
+"""Value of an attribute of metrics beyond the limit."""
+
+METRIC_PASS_DURATION: Final = "tvm.pass.duration"
+"""Histogram, s. Passes, with what ran inside them: ``tvm.pass.name``, ``tvm.pass.phase``,
+``error.type``."""
+
+METRIC_COMPILE_DURATION: Final = "tilelang.compile.duration"
+"""Histogram, s. Whole compiles, cache hits among them: ``tilelang.kernel.name``,
+``tvm.target.kind``, ``tilelang.execution_backend``, ``tilelang.cache.result``,
+``tilelang.compile.trigger``, ``error.type``."""
+
+METRIC_COMPILE_ACTIVE: Final = "tilelang.compile.active"
+"""UpDownCounter, {compile}. Compiles that are running."""
+
+METRIC_COMPILE_FAILURES: Final = "tilelang.compile.failures"
+"""Counter, {compile}. Compiles that failed: ``error.type``, ``tilelang.kernel.name``."""
+
+METRIC_COMPILE_STALLS: Final = "tilelang.compile.stalls"
+"""Counter, {stall}. Work that has been running for longer than the limit, counted while it
+runs, once: ``tvm.pass.name``, or ``tilelang.work.name`` for what is no pass."""
+
+METRIC_COMPILE_AFTER_WARMUP: Final = "tilelang.compile.after_warmup"
+"""Counter, {compile}. Compiles after ``mark_warmup_done()`` that no cache answered:
+``tilelang.kernel.name``, ``tvm.target.kind``, ``tilelang.cache.result``."""
+
+METRIC_CACHE_LOOKUPS: Final = "tilelang.cache.lookups"
+"""Counter, {lookup}. Answers of the kernel cache: ``tilelang.cache.result`` (``memory``,
+``disk``, ``miss``; a disabled cache is not asked)."""
+
+METRIC_TELEMETRY_DURATION: Final = "tilelang.telemetry.duration"
+"""Histogram, s. What telemetry took of each compile's thread, callbacks of passes aside."""
+
+METRIC_TELEMETRY_DROPPED: Final = "tilelang.telemetry.dropped"
+"""Observable counter, {span}. Spans that were lost on their way out of the process, where
+``configure()`` made that way: ``tilelang.drop.reason``."""
+
+TILELANG_WORK_NAME: Final = "tilelang.work.name"
+"""str; stalls of work that is no pass. Its span's name, e.g. ``codegen cuda``."""
+
+TILELANG_DROP_REASON: Final = "tilelang.drop.reason"
+"""str; dropped spans: ``export_failed``, ``queue_full`` (of an exporter) or
+``backlog_full`` (of compiles whose spans are yet to be made)."""
