@@ -30,7 +30,7 @@ from tests.support.tilelang_kernels import (  # noqa: E402
     tilelang,
     traced,
 )
-from tilelang_otel import semconv  # noqa: E402
+from tilelang_otel import mark_warmup_done, semconv  # noqa: E402
 
 _ROOT = Path(__file__).parents[2]
 
@@ -231,3 +231,26 @@ def test_repeated_call_of_a_jitted_function_has_no_span(memory: SpanMemory) -> N
     assert shape(memory.take())[:2] == ["compile scale", "  elaborate"]
     assert jitted(1200) is first
     assert memory.spans == ()
+
+
+def test_kernel_after_the_warmup_is_unwanted_unless_a_cache_has_it(
+    memory: SpanMemory, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Only what had to be compiled is marked, and logged with the shapes it was compiled for."""
+    compile_cpu()
+    memory.take()
+    mark_warmup_done()
+    compile_cpu()
+    forget()
+    compile_cpu()
+    compile_cpu(1300)
+    told = [
+        (attributes.get("tilelang.cache.result"), attributes.get("tilelang.compile.trigger"))
+        for attributes in (span.attributes or {} for span in memory.spans if span.parent is None)
+    ]
+    assert told == [("memory", None), ("disk", None), ("miss", "runtime")]
+    messages = [r.getMessage() for r in caplog.records if r.name.startswith("tilelang_otel")]
+    assert messages == [
+        "compile scale for a 1300 float32, b 1300 float32 on c came after the warm-up: "
+        "it is in no cache"
+    ]
