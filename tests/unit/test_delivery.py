@@ -28,9 +28,11 @@ class FakeExporter(SpanExporter):
     def __init__(self, answer: Callable[[], SpanExportResult]) -> None:
         self.answer = answer
         self.is_shut_down = False
+        self.sizes: list[int] = []
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
         """Answer as it was told."""
+        self.sizes.append(len(spans))
         return self.answer()
 
     def shutdown(self) -> None:
@@ -242,3 +244,20 @@ def test_mute_silences_a_logger_for_good(
         logger.error("heard")
     logger.error("not shown")
     assert (said, caplog.messages) == (["heard"], [])
+
+
+def test_batch_is_exported_in_portions_while_something_compiles(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Encoding a whole batch at once would hold up a compile that needs Python."""
+    answers = iter([*[SpanExportResult.SUCCESS] * 3, SpanExportResult.FAILURE])
+    fake = FakeExporter(lambda: next(answers))
+    exporter = CountingExporter(lambda: fake, "there", str)
+    exporter.is_quiet = True
+    spans = [ReadableSpan(name=str(number)) for number in range(200)]
+    assert exporter.export(spans) is SpanExportResult.SUCCESS
+    monkeypatch.setattr("tilelang_otel._sdk.delivery.running", lambda: ["a compile"])
+    assert exporter.export(spans[:100]) is SpanExportResult.SUCCESS
+    assert exporter.export(spans) is SpanExportResult.FAILURE
+    assert fake.sizes == [200, 64, 36, 64]
+    assert (exporter.delivered, exporter.failed) == (300, 200)

@@ -71,16 +71,16 @@ class CountingExporter(SpanExporter):
         somebody waits for it, it waits for compiles that need Python.
         """
         start = 0
-        result = SpanExportResult.SUCCESS
-        while start < len(spans) and result is SpanExportResult.SUCCESS:
+        while True:
             wait_until_quiet(_DEFER_S, lambda: self.is_urgent)
             is_alone = self.is_urgent or not running()
             portion = spans[start:] if is_alone else spans[start : start + _PORTION]
             result = self._export(portion)
             start += len(portion)
-        # After one failure, the rest of a batch would fail as slowly.
-        self.failed += len(spans) - start
-        return result
+            if start >= len(spans) or result is not SpanExportResult.SUCCESS:
+                # After one failure, the rest of a batch would fail as slowly.
+                self.failed += len(spans) - start
+                return result
 
     def _export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
         with listening(self._said):
