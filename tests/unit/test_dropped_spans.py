@@ -21,7 +21,7 @@ class _Exporter:
 
 @dataclass
 class _Queue:
-    peak: int = 0
+    overflowed: int = 0
     exporter: _Exporter = field(default_factory=_Exporter)
 
 
@@ -44,10 +44,10 @@ def test_dropped_spans_are_counted_by_reason(
 ) -> None:
     """Of all queues together, as they are when somebody looks."""
     first, second = _Queue(), _Queue()
-    observe_dropped([first, second], 100)
+    observe_dropped([first, second])
     assert _dropped(memory) == {"export_failed": 0, "queue_full": 0, "backlog_full": 0}
     first.exporter.failed, second.exporter.failed = 5, 7
-    first.peak, second.peak = 100, 130
+    first.overflowed, second.overflowed = 10, 20
     monkeypatch.setattr(_background, "lost_spans", lambda: 3)
     assert _dropped(memory) == {"export_failed": 12, "queue_full": 30, "backlog_full": 3}
 
@@ -60,4 +60,4 @@ def test_meter_that_raises_fails_no_configure(monkeypatch: pytest.MonkeyPatch) -
         raise RuntimeError("broken meter")
 
     monkeypatch.setattr(metrics, "get_meter", fail)
-    dropped_spans.observe_dropped([_Queue()], 100)
+    dropped_spans.observe_dropped([_Queue()])

@@ -37,28 +37,24 @@ class Queue(Protocol):
         ...
 
     @property
-    def peak(self) -> int:
-        """The most spans that had ended at one time and that the exporter had not got yet.
-
-        What of them is more than the queue can hold has been dropped.
-        """
+    def overflowed(self) -> int:
+        """How many spans came when it was full, each of which cost one."""
         ...
 
 
-def observe_dropped(queues: Sequence[Queue], queue_spans: int) -> None:
+def observe_dropped(queues: Sequence[Queue]) -> None:
     """Have ``tilelang.telemetry.dropped`` observed from now on. Never raises.
 
     With the global meter provider: the one there is, or the one that is to come.
 
     Args:
         queues: What spans wait in; read at each observation.
-        queue_spans: How many of them fit into each queue.
     """
 
     def observe(options: CallbackOptions) -> Iterable[Observation]:
         dropped = {
             "export_failed": sum(queue.exporter.failed for queue in queues),
-            "queue_full": sum(max(queue.peak - queue_spans, 0) for queue in queues),
+            "queue_full": sum(queue.overflowed for queue in queues),
             "backlog_full": _background.lost_spans(),
         }
         return [
