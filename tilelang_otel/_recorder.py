@@ -263,7 +263,7 @@ class Recorder:
         provider = self.provider()
         facts = facts_of(provider)
         if settings.stall_limit_s is not None:
-            _watchdog.watch(settings.stall_limit_s, self.instruments)
+            _watchdog.watch(settings.stall_limit_s)
         trace_id = 0
         crash_log = None
         if is_sampled:

@@ -51,6 +51,8 @@ __all__ = [
     "SPAN_NVRTC",
     "SPAN_PAR_COMPILE",
     "SPAN_PASS_CONTEXT",
+    "STALL_EVENT",
+    "THREAD_NAME",
     "TILELANG_BINARY_CACHE_RESULT",
     "TILELANG_BINARY_SIZE",
     "TILELANG_CACHE_COMPILE_DURATION",
@@ -70,6 +72,7 @@ __all__ = [
     "TILELANG_KERNEL_SYMBOL",
     "TILELANG_PROCESS_SIGNAL",
     "TILELANG_STAGE",
+    "TILELANG_STALL_DURATION",
     "TILELANG_WORK_NAME",
     "TVM_PASS_DEPTH",
     "TVM_PASS_END_ESTIMATED",
@@ -294,6 +297,16 @@ EXCEPTION_MESSAGE: Final = "exception.message"
 
 EXCEPTION_STACKTRACE: Final = "exception.stacktrace"
 """str; exception events. Files, lines and functions, without their source."""
+
+STALL_EVENT: Final = "tilelang.stall"
+"""Name of the event, on a compile's span, for what has been running for longer than the
+limit: ``tvm.pass.name`` or ``tilelang.work.name``, and the two below."""
+
+TILELANG_STALL_DURATION: Final = "tilelang.stall.duration"
+"""float, s; stall events. For how long it had been running."""
+
+THREAD_NAME: Final = "thread.name"
+"""str; stall events."""
 
 # -- metrics -----------------------------------------------------------------------------
 #
