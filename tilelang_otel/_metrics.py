@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from opentelemetry import metrics
 from opentelemetry.context import Context
-from opentelemetry.metrics import Meter, MeterProvider, NoOpMeter, NoOpMeterProvider
+from opentelemetry.metrics import Meter, MeterProvider, NoOpMeter
 
 from tilelang_otel import semconv
 from tilelang_otel._frames import Frame, Record
@@ -23,7 +23,7 @@ from tilelang_otel._guard import guard
 from tilelang_otel._scrub import clean_name
 from tilelang_otel.version import __version__
 
-__all__ = ["Instruments", "Metrics", "get_meter", "is_real"]
+__all__ = ["Instruments", "Metrics"]
 
 _BUCKETS_S: Final = (
     *(0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5),
@@ -69,10 +69,9 @@ class _Names:
         known = self._known
         if name not in known:
             with _turn:
-                if len(known) >= self._limit:
-                    return self._rest
-                known[name] = name
-        return name
+                if len(known) < self._limit:
+                    known[name] = name
+        return known.get(name, self._rest)
 
 
 _limits: Final[Mapping[str, _Names]] = {
@@ -121,26 +120,16 @@ class Metrics:
             provider = self._meter_provider or metrics.get_meter_provider()
             cached = self._cached
             if cached is None or cached[0] is not provider:
-                meter = get_meter(provider)
+                meter = _meter_of(provider)
                 cached = self._cached = (provider, meter and Instruments(meter))
             return cached[1]
         return None
 
 
-def is_real(provider: MeterProvider) -> bool:
-    """Tell whether a meter provider takes anything: it is none of the API's placeholders."""
-    # The one that stands for a provider to come has no public name.
-    is_proxy = type(provider).__name__ == "_ProxyMeterProvider"
-    return not is_proxy and not isinstance(provider, NoOpMeterProvider)
-
-
-def get_meter(provider: MeterProvider) -> Meter | None:
-    """Return this package's meter; None where nothing is taken, as by a disabled SDK.
-
-    Args:
-        provider: Whose meter.
-    """
-    if not is_real(provider):
+def _meter_of(provider: MeterProvider) -> Meter | None:
+    """Return this package's meter; None where nothing is taken, as by a disabled SDK."""
+    # What stands for a provider that is yet to come has no public name.
+    if type(provider).__name__ == "_ProxyMeterProvider":
         return None
     meter = provider.get_meter(semconv.SCOPE_NAME, __version__, semconv.SCHEMA_URL)
     return None if isinstance(meter, NoOpMeter) else meter
