@@ -177,7 +177,7 @@ def _open(recording: Recording) -> Iterator[Record]:
     """Yield what is open and takes time itself, innermost first."""
     record = recording.current
     while record is not None:
-        if not record.end_ns and record is not recording.root and _takes_time(record):
+        if not record.end_ns and _takes_time(record):
             yield record
         record = record.parent
 

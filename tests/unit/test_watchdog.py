@@ -185,6 +185,7 @@ def test_whole_compiles_and_pass_contexts_are_not_reported(
     with (
         recorder.compile_scope(_named("autotune k"), kind="autotune"),
         recorder.compile_scope(_named("compile k")),
+        recorder.compile_scope(_named("benchmark k"), kind="benchmark"),
     ):
         clock.pass_s(100)
         watchdog.look()
@@ -343,7 +344,7 @@ def test_lower_limit_wakes_a_thread_that_sleeps_for_a_higher_one(
     with recorder.compile_scope(_named("compile")), recorder.work(_named("nvcc")):
         looks.recordings = active_recordings()
         threaded.watch(1000)
-        _wait_until(lambda: looks.count > 0, "the watchdog looked for the first time")
+        _wait_until(lambda: looks.count and not threaded._was_called, "the watchdog sleeps")
         threaded.watch(0.02)
         threaded.watch(1000)
         found: list[str] = []
