@@ -127,7 +127,6 @@ class Frame(Record):
     # What every frame gets. Without slots, a frame costs up to 0.6 µs more, since
     # Python makes room for all of the names that a class has ever seen.
     __slots__ = (
-        "_name",
         "caller",
         "children_ns",
         "crash_slot",
@@ -137,6 +136,7 @@ class Frame(Record):
         "is_emitted",
         "is_recorded",
         "is_sent",
+        "known_name",
         "last_ns",
         "parent",
         "parent_sequence",
@@ -166,12 +166,12 @@ class Frame(Record):
         """Whether a recording holds it; only then its times are set."""
         self.is_sent = False
         self.span: Any = None
-        self._name: str | None = None
+        self.known_name: str | None = None
 
     @property
     def name(self) -> str:
         """The pass's name as TVM gives it; empty when TVM's cannot be decoded."""
-        name = self._name
+        name = self.known_name
         if name is None:
             try:
                 name = str(self.info.name)
@@ -179,12 +179,12 @@ class Frame(Record):
                 if is_from_signal(error):
                     raise
                 name = ""  # bytes that are no text are still a pass
-            self._name = name
+            self.known_name = name
         return name
 
     @name.setter
     def name(self, name: str) -> None:  # pyright: ignore[reportIncompatibleVariableOverride]
-        self._name = name
+        self.known_name = name
 
 
 class FrameLog:

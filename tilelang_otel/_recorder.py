@@ -140,8 +140,9 @@ class Recorder:
         recording = self.current()
         if recording is None:
             with guard:
-                # It may have to be built first, which is not the compile's time.
+                # They may have to be made first, which is not the compile's time.
                 self.tracer()
+                self._crash_record()
             recording = Recording(self)
             item = (self, self.provider(), recording)
             _thread.recordings.append(item)
@@ -270,11 +271,9 @@ class Recorder:
             parent = trace.get_current_span(context).get_span_context()
             own = root.span.get_span_context() if root is not None else parent
             trace_id = own.trace_id
-            if settings.crash_record and root is not None:
+            if root is not None:
                 with guard:
-                    record = _crash.for_process(
-                        crash_directory(settings), lambda: _resource_of(provider)
-                    )
+                    record = self._crash_record()
                     crash_log = record and record.compile_began(
                         trace_id,
                         own.span_id,
@@ -296,6 +295,15 @@ class Recorder:
         )
         return emission, crash_log
 
+    def _crash_record(self) -> _crash.CrashRecord | None:
+        """Return what keeps compiles for the case that this process dies, if asked for."""
+        if not self.settings.crash_record:
+            return None
+        provider = self.provider()
+        directory = crash_directory(self.settings)
+        _recover(provider, directory)
+        return _crash.for_process(directory, lambda: _resource_of(provider))
+
     def _flush_in_child(self, provider: Any) -> None:
         """Export what has ended, now; once in vain is enough."""
         force_flush = getattr(provider, "force_flush", None)
@@ -306,6 +314,15 @@ class Recorder:
         errand = courier.send(lambda: force_flush(int(timeout_s * 1000)))
         courier.close()
         _Child.flushes = errand.wait(timeout_s) and errand.result is not False
+
+
+def _recover(provider: Any, directory: str) -> None:
+    """Have spans made of what other processes have left there, if the SDK is installed."""
+    try:
+        from tilelang_otel._sdk.recovery import start_recovery
+    except ImportError:
+        return
+    start_recovery(provider, directory)
 
 
 def _resource_of(provider: Any) -> Mapping[str, Any]:

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Clock", "Host", "Recording", "active_recordings"]
 
+
 def active_recordings() -> list[Recording]:
     """Return what is being recorded now, on all threads."""
     return _activity.running()
@@ -202,7 +203,7 @@ class Recording(FrameLog):
         self._records.append(frame)
         frame.start_ns = self.now_ns()
         if self._crash_log is not None:
-            self._crash_log.opened(frame)
+            self._crash_log.opened_pass(frame)
 
     def closed(self, frame: Frame) -> None:
         """Finish recording a pass."""

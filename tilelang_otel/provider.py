@@ -17,11 +17,10 @@ from typing import TYPE_CHECKING, Any
 from opentelemetry import trace
 
 from tilelang_otel import _background
-from tilelang_otel._config import read_settings, warn_once
+from tilelang_otel._config import crash_directory, read_settings, warn_once
 from tilelang_otel._courier import Courier
 from tilelang_otel._otel.environment import OtelEnvironment, read_environment
 from tilelang_otel._otel.targets import exporter_names
-from tilelang_otel._otel.variables import DEFAULT_QUEUE_SIZE
 from tilelang_otel._providers import Facts, remember
 from tilelang_otel._sdk.export_errors import listening
 
@@ -137,8 +136,10 @@ def _configure_from_variables(
     environment: OtelEnvironment, default_exporter: str, timeout_s: float
 ) -> None:
     global _provider
+    from tilelang_otel._sdk.dropped_spans import observe_dropped
     from tilelang_otel._sdk.exit import ExitHandler, ShutDown
     from tilelang_otel._sdk.other_signals import set_up_other_signals
+    from tilelang_otel._sdk.recovery import start_recovery
     from tilelang_otel._sdk.setup import build_provider
 
     exporters = exporter_names(environment, default_exporter)
@@ -150,9 +151,11 @@ def _configure_from_variables(
         return
     _provider = provider
     _deliveries.extend(deliveries)
-    queue_spans = int(environment.get("OTEL_BSP_MAX_QUEUE_SIZE") or DEFAULT_QUEUE_SIZE)
-    remember(provider, Facts(is_ours=True, queue_spans=queue_spans, tells_exports=True))
     _background.prepare()
+    settings = read_settings()
+    if settings.crash_record:
+        start_recovery(provider, crash_directory(settings))
+    observe_dropped(deliveries)
     handler = ExitHandler(timeout_s)
     for leaving in (*deliveries, *set_up_other_signals(environment, provider.resource)):
         handler.add(leaving)

@@ -118,7 +118,7 @@ def _reset(compiled: _Compile, has_names: bool) -> None:
         record.span = record.span_context = None
         record.is_sent = False
         if isinstance(record, Frame) and not has_names:
-            record._name = None
+            record.known_name = None
 
 
 def _bare_spans(compiled: _Compile) -> Callable[[], None]:

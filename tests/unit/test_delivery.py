@@ -261,3 +261,31 @@ def test_batch_is_exported_in_portions_while_something_compiles(
     assert exporter.export(spans) is SpanExportResult.FAILURE
     assert fake.sizes == [200, 64, 36, 64]
     assert (exporter.delivered, exporter.failed) == (300, 200)
+
+
+def test_spans_that_find_the_queue_full_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each costs one; what is being exported does not take room in the queue."""
+    monkeypatch.setenv("OTEL_BSP_MAX_QUEUE_SIZE", "10")
+    monkeypatch.setenv("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "4")
+    is_exporting, may_go = threading.Event(), threading.Event()
+
+    def wait() -> SpanExportResult:
+        is_exporting.set()
+        assert may_go.wait(20)
+        return SpanExportResult.SUCCESS
+
+    fake = FakeExporter(wait)
+    delivery = Delivery(CountingExporter(lambda: fake, "there", str), 10, queue_spans=10)
+    tracer = provider_of(delivery).get_tracer("t")
+    for _ in range(4):
+        tracer.start_span("span").end()
+    assert is_exporting.wait(20), "a full batch was not exported"
+    for _ in range(10):
+        tracer.start_span("span").end()
+    assert delivery.overflowed == 0
+    for _ in range(3):
+        tracer.start_span("span").end()
+    assert delivery.overflowed == 3
+    may_go.set()
+    delivery.shutdown()
+    assert delivery.exporter.delivered == 14

@@ -72,9 +72,16 @@ _TABLE = (
         ("observer", "_recorder", "_recording", "_scopes", "_context", "_sigterm", "_watchdog"),
         (
             *("names", "pure", "settings", "variables", "hygiene", "events"),
-            *("crash record", "policy", "emission"),
+            *("crash record", "policy", "emission", "recovery"),
         ),
         _API,
+    ),
+    # Loaded when a process begins to record, if the SDK is there and it is asked for.
+    Row(
+        "recovery",
+        ("_sdk.recovery",),
+        ("names", "pure", "settings", "hygiene", "crash record", "emission"),
+        (*_API, *_SDK),
     ),
     Row(
         "adapters",
@@ -94,8 +101,7 @@ _TABLE = (
         ("provider", "_otlp_file", "_sdk", "_sdk.*"),
         (
             *("names", "pure", "settings", "variables", "hygiene"),
-            # Spans of dead processes are made of what the crash record has of them.
-            *("crash record", "emission"),
+            *("crash record", "emission", "recovery"),
         ),
         (*_API, *_SDK),
     ),
@@ -104,7 +110,7 @@ _TABLE = (
         ("cli", "cli.*", "__main__"),
         (
             *("names", "pure", "settings", "variables", "hygiene", "crash record"),
-            *("emission", "recording", "instrumentor", "provider", "root"),
+            *("emission", "recovery", "recording", "instrumentor", "provider", "root"),
         ),
         (
             *(*_API, *_SDK, "opentelemetry.instrumentation*", "rich*", "numpy"),
@@ -133,7 +139,9 @@ def _module_name(path: Path) -> str:
 
 
 def _row_of(module: str) -> Row | None:
-    rows = [row for row in _TABLE if any(fnmatch.fnmatchcase(module, m) for m in row.modules)]
+    rows = [row for row in _TABLE if module in row.modules] or [
+        row for row in _TABLE if any(fnmatch.fnmatchcase(module, m) for m in row.modules)
+    ]
     assert len(rows) <= 1, f"{module} is in several rows: {[row.name for row in rows]}"
     return rows[0] if rows else None
 

@@ -18,7 +18,7 @@ from opentelemetry.context import Context
 from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
 
-from tilelang_otel import _background
+from tilelang_otel import _background, _crash
 from tilelang_otel._activity import running, wait_until_quiet
 from tilelang_otel._config import warn_once
 from tilelang_otel._courier import Courier, Errand
@@ -55,6 +55,8 @@ class CountingExporter(SpanExporter):
         self.is_quiet = False
         """Whether failures are counted and not warned about."""
 
+        self.in_flight = 0
+        """How many spans are being exported."""
         self.is_urgent = False
         """Whether somebody waits for what is exported."""
 
@@ -71,15 +73,18 @@ class CountingExporter(SpanExporter):
         somebody waits for it, it waits for compiles that need Python.
         """
         start = 0
+        self.in_flight = len(spans)
         while True:
             wait_until_quiet(_DEFER_S, lambda: self.is_urgent)
             is_alone = self.is_urgent or not running()
             portion = spans[start:] if is_alone else spans[start : start + _PORTION]
             result = self._export(portion)
             start += len(portion)
+            self.in_flight = len(spans) - start
             if start >= len(spans) or result is not SpanExportResult.SUCCESS:
                 # After one failure, the rest of a batch would fail as slowly.
                 self.failed += len(spans) - start
+                self.in_flight = 0
                 return result
 
     def _export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
@@ -89,6 +94,8 @@ class CountingExporter(SpanExporter):
             except Exception as error:  # noqa: BLE001 - an exporter may raise anything
                 self._said.append(f"{type(error).__name__}: {error}")
                 result = SpanExportResult.FAILURE
+        # Delivered or lost: a crash changes nothing about either any more.
+        _crash.exported([span.context.span_id for span in spans if span.context is not None])
         if result is SpanExportResult.SUCCESS:
             self.delivered += len(spans)
             self._said.clear()
@@ -131,14 +138,22 @@ class Delivery(SpanProcessor):
     shutdown for 30 s. In a forked child, whatever ends there is flushed as soon
     as nothing is open any more: such a child usually leaves without notice.
 
+    Attributes:
+        exporter: See below.
+        overflowed: How many spans came when the queue was full, each of which cost one.
+
     Args:
         exporter: Where batches go. Batch sizes are taken from the environment.
         timeout_s: How many seconds without progress a shutdown waits, and a
             forked child for a flush.
+        queue_spans: How many spans wait at most, as the environment says.
     """
 
-    def __init__(self, exporter: CountingExporter, timeout_s: float) -> None:
+    def __init__(
+        self, exporter: CountingExporter, timeout_s: float, queue_spans: int = 2048
+    ) -> None:
         self.exporter = exporter
+        self._queue_spans = queue_spans
         self._batches = BatchSpanProcessor(exporter)
         self._courier = Courier("tilelang-otel-delivery")
         self._timeout_s = timeout_s
@@ -154,10 +169,11 @@ class Delivery(SpanProcessor):
         self._lock = threading.Lock()
         self._ended = 0
         self._open = 0
+        self.overflowed = 0
 
     def _forked(self) -> None:
         self._reset()
-        self.exporter.delivered = self.exporter.failed = 0
+        self.exporter.delivered = self.exporter.failed = self.exporter.in_flight = 0
         self._is_child = True
 
     @property
@@ -189,6 +205,7 @@ class Delivery(SpanProcessor):
         is_last = False
         with self._lock:
             if span.context is not None and span.context.trace_flags.sampled:
+                self.overflowed += self._waiting() >= self._queue_spans
                 self._ended += 1
             if self._is_child:
                 self._open -= 1
@@ -197,6 +214,12 @@ class Delivery(SpanProcessor):
         if is_last and not self.force_flush(int(self._timeout_s * 1000)):
             # Once is enough: from now on the child does not wait any more.
             self._is_child = False
+
+    def _waiting(self) -> int:
+        """Return how many spans are in the queue, which the SDK does not tell."""
+        exporter = self.exporter
+        gone = exporter.delivered + exporter.failed + exporter.in_flight + self.overflowed
+        return self._ended - gone
 
     def start_flush(self) -> Errand:
         """Begin to export what has ended, and return at once."""

@@ -25,6 +25,8 @@ from opentelemetry.sdk.trace.sampling import DEFAULT_ON, Sampler
 from tilelang_otel._config import warn_once
 from tilelang_otel._otel.environment import OtelEnvironment
 from tilelang_otel._otel.targets import target_of
+from tilelang_otel._otel.variables import DEFAULT_QUEUE_SIZE
+from tilelang_otel._providers import Facts, remember
 from tilelang_otel._sdk.delivery import CountingExporter, Delivery
 
 __all__ = ["build_provider", "load_component", "make_exporter", "make_resource"]
@@ -52,6 +54,7 @@ def build_provider(
         id_generator=_make_id_generator(environment),
         shutdown_on_exit=False,
     )
+    queue_spans = int(environment.get("OTEL_BSP_MAX_QUEUE_SIZE") or DEFAULT_QUEUE_SIZE)
     deliveries: list[Delivery] = []
     for name in exporters:
         try:
@@ -59,8 +62,9 @@ def build_provider(
         except Exception as error:  # noqa: BLE001 - a constructor may raise anything
             warn_once(f"exporter {name}", _no_exporter(environment, name, error))
             continue
-        deliveries.append(Delivery(exporter, exit_timeout_s))
+        deliveries.append(Delivery(exporter, exit_timeout_s, queue_spans))
         provider.add_span_processor(deliveries[-1])
+    remember(provider, Facts(is_ours=True, queue_spans=queue_spans, tells_exports=True))
     return provider, deliveries
 
 

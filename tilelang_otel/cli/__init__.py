@@ -59,6 +59,7 @@ _COMMANDS: Final = {
     "demo": _Entry("demo", "compile a small model and show its trace", _SDK),
     "show": _Entry("show", "show trace files as trees", ("rich",)),
     "doctor": _Entry("doctor", "check that traces would arrive", _SDK),
+    "recover": _Entry("recover", "export what processes were compiling when they died", _SDK),
 }
 
 
@@ -92,7 +93,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         if command is None:  # unreachable: argparse has refused it
             return 2
         code = command.main(args)
-        sys.stdout.flush()
+        if sys.stdout is not None:  # pyright: ignore[reportUnnecessaryComparison]  # closed by a shell
+            sys.stdout.flush()
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
     except BrokenPipeError:

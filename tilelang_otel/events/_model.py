@@ -71,12 +71,13 @@ def current_pass_phase() -> str | None:
     # Looked up rather than imported: TileLang takes seconds to import, and a
     # program that has not loaded it has no phase of its.
     foreign = sys.modules.get("tilelang.instrumentation.events")
-    # Missing while the module is being imported, or in a TileLang that we do not know.
-    current: Callable[[], str | None] | None = getattr(foreign, "current_pass_phase", None)
-    if current is not None:
-        name = current()
-        if name is not None:
-            return name
+    if foreign is not None:
+        # Missing while the module is being imported, or in a TileLang that we do not know.
+        current: Callable[[], str | None] | None = getattr(foreign, "current_pass_phase", None)
+        if current is not None:
+            name = current()
+            if name is not None:
+                return name
     return _stage.name
 
 

@@ -1,0 +1,142 @@
+"""Crash records as files: made, locked, told from those of the dead, removed.
+
+The process that writes a file holds a POSIX record lock on it. The kernel takes that
+back when the process ends, however it ends; a forked child does not inherit it, and a
+process id that has been used again has nothing to do with it. So whoever gets the lock
+of a file knows that its writer is dead, and that nobody else recovers it now.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+import secrets
+from collections.abc import Generator, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from tilelang_otel._crash import _layout as layout
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
+__all__ = ["IS_SUPPORTED", "DeadFile", "create", "dead_files", "waiting"]
+
+IS_SUPPORTED: Final = fcntl is not None
+
+_PREFIX: Final = "tilelang-otel-"
+_SUFFIX: Final = ".crash"
+_NEW_SUFFIX: Final = ".new"
+
+
+def create(directory: str, pid: int) -> tuple[Path, int, mmap.mmap]:
+    """Make the file of this process, and lock it.
+
+    Args:
+        directory: Where; made if it is not there.
+        pid: This process.
+
+    Returns:
+        Its path, a descriptor that keeps the lock while it is open, and its memory.
+
+    Raises:
+        OSError: It cannot be made there.
+    """
+    folder = Path(directory)
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    path = folder / f"{_PREFIX}{pid}-{secrets.token_hex(4)}{_SUFFIX}"
+    new = path.with_suffix(_NEW_SUFFIX)
+    descriptor = os.open(new, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        _lock(descriptor)
+        os.truncate(descriptor, layout.FILE_BYTES)
+        memory = mmap.mmap(descriptor, layout.FILE_BYTES)
+        layout.HEADER.pack_into(memory, 0, layout.MAGIC, layout.VERSION, layout.LIVE, pid, 0, 0)
+        # Under its own name only now: it would look like a dead one's without the lock.
+        new.rename(path)
+    except BaseException:
+        os.close(descriptor)
+        with contextlib.suppress(OSError):
+            new.unlink()
+        raise
+    return path, descriptor, memory
+
+
+class DeadFile:
+    """The file of a process that has died, which nobody else can recover meanwhile.
+
+    Attributes:
+        path: Where it is.
+        content: All of it.
+        modified_s: When it was last changed, in seconds since the epoch.
+    """
+
+    def __init__(self, path: Path, descriptor: int) -> None:
+        self.path = path
+        self._descriptor = descriptor
+        self.modified_s = os.fstat(descriptor).st_mtime
+        self.content = _read(descriptor)
+
+    def mark_recovered(self) -> None:
+        """Have nobody recover it again, even if it cannot be removed."""
+        state = layout.RECOVERED.to_bytes(4, "little")
+        os.pwrite(self._descriptor, state, len(layout.MAGIC) + 4)
+
+    def remove(self) -> None:
+        """Remove it; whoever may not is left with one that is marked."""
+        with contextlib.suppress(OSError):
+            self.path.unlink()
+
+
+def dead_files(directory: str, own: Path | None = None) -> Generator[DeadFile, None, None]:
+    """Yield the files of dead processes, each locked until the next is asked for.
+
+    Args:
+        directory: Where to look; need not exist.
+        own: The file of this process, which is not touched: to close it once more
+            would give up its lock.
+    """
+    for path in _paths(directory):
+        if path == own:
+            continue
+        with contextlib.suppress(OSError):
+            descriptor = os.open(path, os.O_RDWR)
+            try:
+                # It may have been recovered and removed since it was listed.
+                if _lock(descriptor) and os.path.exists(path):
+                    yield DeadFile(path, descriptor)
+            finally:
+                os.close(descriptor)
+
+
+def waiting(directory: str, own: Path | None = None) -> int:
+    """Return how many files of dead processes there are."""
+    return sum(1 for _ in dead_files(directory, own))
+
+
+def _paths(directory: str) -> Iterator[Path]:
+    try:
+        names = sorted(os.listdir(directory))
+    except OSError:
+        return
+    for name in names:
+        if name.startswith(_PREFIX) and name.endswith(_SUFFIX):
+            yield Path(directory) / name
+
+
+def _read(descriptor: int) -> bytes:
+    """Read a file of which most was never written: what is behind it reads as zeros."""
+    size_bytes = min(os.fstat(descriptor).st_size, layout.FILE_BYTES)
+    return os.pread(descriptor, size_bytes, 0)
+
+
+def _lock(descriptor: int) -> bool:
+    library: Any = fcntl
+    try:
+        library.lockf(descriptor, library.LOCK_EX | library.LOCK_NB)
+    except OSError:
+        return False
+    return True
