@@ -8,6 +8,7 @@ file says is up to ``_crash``, how a record becomes a span to ``_spans``.
 from __future__ import annotations
 
 import logging
+import signal
 import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -50,7 +51,7 @@ def recover(
     directory: str,
     provider: Any,
     *,
-    signals: Mapping[int, str] | None = None,
+    signals: Mapping[int, int] | None = None,
     ended_ns: int | None = None,
 ) -> Recovered:
     """Turn the crash records of dead processes into spans, and remove them.
@@ -61,7 +62,8 @@ def recover(
     Args:
         directory: Where the files are; need not exist.
         provider: A tracer provider of the SDK, whose processors get the spans.
-        signals: Names of the signals that processes died of, by their ids, where known.
+        signals: Numbers of the signals that processes died of, by the processes' ids,
+            where that is known.
         ended_ns: When they died, in nanoseconds since the epoch; None if that is not
             known, and the files have to tell when each was last seen alive.
 
@@ -72,12 +74,13 @@ def recover(
     processor = processor_of(provider)
     if processor is None:
         return found
+    names = {pid: _signal_name(number) for pid, number in (signals or {}).items()}
     for file in _crash.dead_files(directory, _crash.own_path()):
         with guard:
-            process = _read(file, signals or {}, ended_ns)
+            process = _read(file, names, ended_ns)
             if process is not None and process.compiles:
                 for compile_ in process.compiles:
-                    found.spans += _emit(compile_, process, provider, processor, signals or {})
+                    found.spans += _emit(compile_, process, provider, processor, names)
                 if provider.force_flush(_FLUSH_TIMEOUT_MS) is False:
                     found.undelivered += 1
                     continue
@@ -172,12 +175,12 @@ class _HandOn(SpanProcessor):
 def _read(
     file: _crash.DeadFile, signals: Mapping[int, str], ended_ns: int | None
 ) -> _crash.DeadProcess | None:
-    signal = signals.get(_crash.pid_of(file.content), "")
+    name = signals.get(_crash.pid_of(file.content), "")
     return _crash.read(
         file.content,
         int(file.modified_s * 1e9) if ended_ns is None else ended_ns,
         ended_ns is not None,
-        f" of {signal}" if signal else "",
+        f" of {name}" if name else "",
     )
 
 
@@ -190,12 +193,12 @@ def _emit(
 ) -> int:
     """Make the spans of one compile; return how many."""
     root = compile_.root
-    signal = signals.get(process.pid)
-    if signal is not None:
+    name = signals.get(process.pid)
+    if name is not None:
         for record in {id(r): r for r in (*compile_.died_in, root) if _has_died(r)}.values():
             record.attributes = {
                 **(record.attributes or {}),
-                semconv.TILELANG_PROCESS_SIGNAL: signal,
+                semconv.TILELANG_PROCESS_SIGNAL: name,
             }
     ids = _Ids(
         compile_.trace_id,
@@ -229,6 +232,13 @@ def _emit(
         provider.force_flush(_FLUSH_TIMEOUT_MS)
     emit([root], tracer, context, offset_ns)
     return 1 + len(compile_.records)
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
 
 
 def _has_died(record: Any) -> bool:
