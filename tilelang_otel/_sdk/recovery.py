@@ -8,7 +8,6 @@ file says is up to ``_crash``, how a record becomes a span to ``_spans``.
 from __future__ import annotations
 
 import logging
-import signal
 import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -51,7 +50,7 @@ def recover(
     directory: str,
     provider: Any,
     *,
-    signals: Mapping[int, int] | None = None,
+    signals: Mapping[int, str] | None = None,
     ended_ns: int | None = None,
 ) -> Recovered:
     """Turn the crash records of dead processes into spans, and remove them.
@@ -62,8 +61,7 @@ def recover(
     Args:
         directory: Where the files are; need not exist.
         provider: A tracer provider of the SDK, whose processors get the spans.
-        signals: Numbers of the signals that processes died of, by the processes' ids,
-            where that is known.
+        signals: Names of the signals that processes died of, by their ids, where known.
         ended_ns: When they died, in nanoseconds since the epoch; None if that is not
             known, and the files have to tell when each was last seen alive.
 
@@ -74,13 +72,12 @@ def recover(
     processor = processor_of(provider)
     if processor is None:
         return found
-    names = {pid: _signal_name(number) for pid, number in (signals or {}).items()}
     for file in _crash.dead_files(directory, _crash.own_path()):
         with guard:
-            process = _read(file, names, ended_ns)
+            process = _read(file, signals or {}, ended_ns)
             if process is not None and process.compiles:
                 for compile_ in process.compiles:
-                    found.spans += _emit(compile_, process, provider, processor, names)
+                    found.spans += _emit(compile_, process, provider, processor, signals or {})
                 if provider.force_flush(_FLUSH_TIMEOUT_MS) is False:
                     found.undelivered += 1
                     continue
@@ -175,12 +172,12 @@ class _HandOn(SpanProcessor):
 def _read(
     file: _crash.DeadFile, signals: Mapping[int, str], ended_ns: int | None
 ) -> _crash.DeadProcess | None:
-    name = signals.get(_crash.pid_of(file.content), "")
+    signal = signals.get(_crash.pid_of(file.content), "")
     return _crash.read(
         file.content,
         int(file.modified_s * 1e9) if ended_ns is None else ended_ns,
         ended_ns is not None,
-        f" of {name}" if name else "",
+        f" of {signal}" if signal else "",
     )
 
 
@@ -193,12 +190,12 @@ def _emit(
 ) -> int:
     """Make the spans of one compile; return how many."""
     root = compile_.root
-    name = signals.get(process.pid)
-    if name is not None:
+    signal = signals.get(process.pid)
+    if signal is not None:
         for record in {id(r): r for r in (*compile_.died_in, root) if _has_died(r)}.values():
             record.attributes = {
                 **(record.attributes or {}),
-                semconv.TILELANG_PROCESS_SIGNAL: name,
+                semconv.TILELANG_PROCESS_SIGNAL: signal,
             }
     ids = _Ids(
         compile_.trace_id,
@@ -232,13 +229,6 @@ def _emit(
         provider.force_flush(_FLUSH_TIMEOUT_MS)
     emit([root], tracer, context, offset_ns)
     return 1 + len(compile_.records)
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
 
 
 def _has_died(record: Any) -> bool:
