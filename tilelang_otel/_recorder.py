@@ -101,7 +101,7 @@ class Recorder:
         self.cover: Callable[[CompileScope, FrameType], AbstractContextManager[None]] | None = None
         if self.settings.flush_on_sigterm:
             with guard:
-                _sigterm.install()
+                _sigterm.install(self.settings.exit_timeout_s, tracer_provider)
 
     def current(self) -> Recording | None:
         """Return this thread's recording for this tracer provider."""

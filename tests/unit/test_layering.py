@@ -69,7 +69,16 @@ _TABLE = (
     ),
     Row(
         "recording",
-        ("observer", "_recorder", "_recording", "_scopes", "_context", "_sigterm", "_watchdog"),
+        (
+            "observer",
+            "_recorder",
+            "_recording",
+            "_scopes",
+            "_context",
+            "_sigterm",
+            "_sigterm.*",
+            "_watchdog",
+        ),
         (
             *("names", "pure", "settings", "variables", "hygiene", "events"),
             *("crash record", "policy", "emission", "recovery"),

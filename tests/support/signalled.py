@@ -1,0 +1,112 @@
+"""Programs that get signals: started, waited for until they are where a test wants them.
+
+Owns their process, which does not outlive the test, and what they print. Programs that
+just run are up to ``programs``.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+
+__all__ = ["SignalledProgram"]
+
+_ROOT = Path(__file__).parents[2]
+
+
+class SignalledProgram:
+    """Python source that runs in a process of its own; a context manager.
+
+    Args:
+        source: The program; common indentation is removed.
+        environment: Variables beside those of this process.
+        prefix: A command line to run it under.
+    """
+
+    def __init__(
+        self,
+        source: str,
+        environment: Mapping[str, str] | None = None,
+        prefix: tuple[str, ...] = (),
+    ) -> None:
+        path = os.pathsep.join(filter(None, [str(_ROOT), os.environ.get("PYTHONPATH", "")]))
+        self._process = subprocess.Popen(
+            [*prefix, sys.executable, "-u", "-c", textwrap.dedent(source)],
+            env={**os.environ, "PYTHONPATH": path, **(environment or {})},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
+        self.output = ""
+        """What it has printed so far, on both streams."""
+
+    def __enter__(self) -> SignalledProgram:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._process.kill()
+        self._process.wait()
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self._process.pid
+
+    def wait_for(self, text: str, timeout_s: float = 60.0) -> None:
+        """Wait until it has printed ``text``.
+
+        Raises:
+            AssertionError: It did not, in ``timeout_s`` seconds or before it ended.
+        """
+        deadline_s = time.monotonic() + timeout_s
+        while text not in self.output:
+            is_there = self._read(deadline_s)
+            assert is_there, f"the program did not print {text!r}, but:\n{self.output}"
+
+    def terminate(self) -> None:
+        """Send SIGTERM."""
+        os.kill(self.pid, signal.SIGTERM)
+
+    def end(self, timeout_s: float = 60.0) -> tuple[int, float]:
+        """Wait for its end.
+
+        Returns:
+            Its exit status, negative for a signal, and how many seconds that took.
+
+        Raises:
+            AssertionError: It still runs after ``timeout_s`` seconds.
+        """
+        began_s = time.monotonic()
+        while self._read(began_s + timeout_s):
+            pass
+        try:
+            status = self._process.wait(max(began_s + timeout_s - time.monotonic(), 0.01))
+        except subprocess.TimeoutExpired:
+            raise AssertionError(
+                f"the program still runs after {timeout_s} s; it printed:\n{self.output}"
+            ) from None
+        return status, time.monotonic() - began_s
+
+    def _read(self, deadline_s: float) -> bool:
+        """Read more of what it prints; return False if there is no more, or not in time."""
+        assert self._process.stdout is not None
+        fd = self._process.stdout.fileno()
+        if not select.select([fd], [], [], max(deadline_s - time.monotonic(), 0))[0]:
+            return False
+        some = os.read(fd, 65536)
+        self.output += some.decode(errors="replace")
+        return bool(some)

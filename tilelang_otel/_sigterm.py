@@ -1,4 +1,0 @@
-"""Nothing yet."""
-
-
-def install() -> None: ...

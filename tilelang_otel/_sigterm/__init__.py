@@ -1,0 +1,111 @@
+"""SIGTERM: spans are exported first, then it takes the course it would have taken.
+
+Owns the installation, and what becomes of it in a forked child. When to install is up to
+whoever records.
+
+The process may end a little later than without, never otherwise: all waiting is
+bounded, a second signal ends it, and nothing that fails here keeps the signal back.
+Code that keeps Python's lock holds the handler up, as it does with any in Python.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from tilelang_otel._config import warn_once
+from tilelang_otel._guard import guard
+from tilelang_otel._sigterm._flush import involve
+from tilelang_otel._sigterm._handler import Handler
+
+__all__ = ["install", "uninstall"]
+
+
+class _State:
+    """The installation in force, and what is registered once for all."""
+
+    def __init__(self) -> None:
+        self.handler: Handler | None = None
+        self._is_registered = False
+        self._thread = threading.local()
+
+    def install(self, timeout_s: float, provider: Any = None) -> None:
+        """Export on SIGTERM from here on, if that is possible; else warn once.
+
+        Args:
+            timeout_s: How many seconds that may take.
+            provider: A tracer provider to export the spans of, beside the global one.
+        """
+        if provider is not None:
+            involve(provider)
+        if self.handler is not None:
+            return
+        set_default = _c_default()
+        previous = signal.getsignal(signal.SIGTERM)
+        if threading.current_thread() is not threading.main_thread():
+            problem = "trace compiles from the main thread first"
+        elif set_default is None:
+            problem = "there is no such thing on this system"
+        elif previous is None:
+            problem = "its handler is not one of Python's"
+        else:
+            handler = Handler(previous, set_default, timeout_s)
+            self._register()
+            self.handler = handler
+            handler.install()
+            return
+        warn_once("SIGTERM", f"SIGTERM does not export spans: {problem}")
+
+    def uninstall(self) -> None:
+        """Undo :meth:`install`. In the main thread."""
+        handler, self.handler = self.handler, None
+        if handler is not None:
+            handler.uninstall()
+
+    def _register(self) -> None:
+        if not self._is_registered:
+            self._is_registered = True
+            os.register_at_fork(
+                before=self._before_fork,
+                after_in_parent=self._after_fork,
+                after_in_child=self._after_fork_in_child,
+            )
+
+    def _before_fork(self) -> None:
+        # Until it has a pipe of its own, a child's signal would reach its parent.
+        self._thread.mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+
+    def _after_fork(self) -> None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, self._thread.mask)
+
+    def _after_fork_in_child(self) -> None:
+        try:
+            if self.handler is not None:
+                with guard:
+                    self.handler.forked()
+        finally:
+            self._after_fork()
+
+
+def _c_default() -> Callable[[int], object] | None:
+    """Return what gives a signal its default action; Python's own is for the main thread."""
+    if os.name != "posix":
+        return None
+    try:
+        import ctypes
+
+        function = ctypes.CDLL(None).signal
+    except (ImportError, AttributeError, OSError):
+        return None
+    function.restype = ctypes.c_void_p
+    function.argtypes = (ctypes.c_int, ctypes.c_void_p)
+    return lambda number: function(number, None)
+
+
+_state = _State()
+
+install = _state.install
+uninstall = _state.uninstall

@@ -1,0 +1,103 @@
+"""What SIGTERM sets off: whatever is known of compiles is exported, while there is time.
+
+Owns what is exported, in which order, and how long that may take. What happens to the
+process is up to ``_handler``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+import time
+import weakref
+from typing import Any
+
+from opentelemetry import metrics, trace
+
+from tilelang_otel import _background, semconv
+from tilelang_otel._frames import Failure, Record
+from tilelang_otel._guard import guard
+from tilelang_otel._recording import Recording, active_recordings
+
+__all__ = ["Flush", "involve"]
+
+_involved: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+def involve(provider: Any) -> None:
+    """Have the spans of a tracer provider exported, too, beside the global one's.
+
+    Args:
+        provider: The provider.
+    """
+    _involved.add(provider)
+
+
+class Flush:
+    """What a signal has set off; over when it is done, or nobody is to wait any longer.
+
+    Args:
+        timeout_s: How many seconds it may take.
+        is_last: Whether the process ends with it.
+    """
+
+    def __init__(self, timeout_s: float, is_last: bool) -> None:
+        self.over = threading.Event()
+        self.is_last = is_last
+        self._began_s = time.monotonic()
+        self._timeout_s = timeout_s
+
+    def age_s(self) -> float:
+        """Return how many seconds ago it began."""
+        return time.monotonic() - self._began_s
+
+    def left_s(self) -> float:
+        """Return how many seconds it has left."""
+        return max(self._timeout_s - self.age_s(), 0.0)
+
+    def run(self) -> None:
+        """Export what there is."""
+        try:
+            for recording in active_recordings():
+                with guard:
+                    self._end(recording)
+            # What is made by then can be exported, even if some more waits.
+            _background.drain(self.left_s() / 2)
+            for provider in _providers():
+                # Exporters speak for themselves.
+                with contextlib.suppress(Exception):
+                    provider.force_flush(int(self.left_s() * 1000))
+        finally:
+            self.over.set()
+
+    def _end(self, recording: Recording) -> None:
+        if not self.is_last:
+            recording.emit_finished()
+            return
+        for record in (recording.root, recording.current):
+            if record is not None:
+                _mark(record)
+        message = "the process died of SIGTERM"
+        recording.give_up(Failure(semconv.ERROR_TYPE_PROCESS_DIED, message))
+
+
+def _mark(record: Record) -> None:
+    """Say which signal it was. Attributes of a pass may be those of other passes, too."""
+    record.attributes = {
+        **(record.attributes or {}),
+        semconv.TILELANG_PROCESS_SIGNAL: signal.SIGTERM.name,
+    }
+    if record.span is not None:
+        record.span.set_attribute(semconv.TILELANG_PROCESS_SIGNAL, signal.SIGTERM.name)
+
+
+def _providers() -> list[Any]:
+    """Return what is to be flushed: tracer providers first, each once."""
+    found: dict[int, Any] = {}
+    active = [recording.provider for recording in active_recordings()]
+    everybody = [*active, trace.get_tracer_provider(), *_involved, metrics.get_meter_provider()]
+    for provider in everybody:
+        if hasattr(provider, "force_flush"):
+            found[id(provider)] = provider
+    return list(found.values())

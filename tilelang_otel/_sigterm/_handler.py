@@ -1,0 +1,175 @@
+"""The handler of SIGTERM, and the thread that acts for it while it cannot run.
+
+Owns when a flush begins, how long anybody waits for it, and what becomes of the process
+then. What is flushed is up to ``_flush``.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from types import FrameType
+from typing import Any, Final
+
+from tilelang_otel._courier import Courier
+from tilelang_otel._guard import guard
+from tilelang_otel._sigterm._flush import Flush
+
+__all__ = ["Handler"]
+
+_SAME_S: Final = 1.0
+"""Signals closer together are one: ``timeout`` and process managers send it to a process
+and to its group."""
+
+_LONGEST_POLL_S: Final = 3600.0
+
+_INIT_PID: Final = 1
+"""The kernel ignores signals to this process that it has no handler for."""
+
+
+class Handler:
+    """One installation. Not more than one at a time listens; others only hand on.
+
+    Args:
+        previous: What to hand on to.
+        set_default: Gives a signal its default action, from any thread.
+        timeout_s: How many seconds exporting may take.
+    """
+
+    def __init__(
+        self, previous: Any, set_default: Callable[[int], object], timeout_s: float
+    ) -> None:
+        self.handler = self._handle
+        self.timeout_s = timeout_s
+        self._previous = previous
+        self._set_default = set_default
+        self._start()
+
+    def _start(self) -> None:
+        # Reentrant: a second signal may come while the handler runs.
+        self._lock = threading.RLock()
+        self._flush: Flush | None = None
+        self._courier: Courier | None = Courier("tilelang-otel-sigterm-flush", restarts=False)
+        self._read_fd, self._write_fd = os.pipe()
+        os.set_blocking(self._write_fd, False)
+        threading.Thread(
+            target=self._listen, args=(self._read_fd,), name="tilelang-otel-sigterm", daemon=True
+        ).start()
+
+    def install(self) -> None:
+        """Become the handler."""
+        signal.signal(signal.SIGTERM, self.handler)
+        if self._previous is signal.SIG_IGN:
+            # An ignored signal interrupts nothing.
+            signal.siginterrupt(signal.SIGTERM, False)
+        _swap_wakeup_fd(-1, self._write_fd)
+
+    def uninstall(self) -> None:
+        """Undo that, as far as nobody else has come in between."""
+        if signal.getsignal(signal.SIGTERM) is self.handler:
+            signal.signal(signal.SIGTERM, self._previous)
+        _swap_wakeup_fd(self._write_fd, -1)
+        courier, self._courier = self._courier, None
+        if courier is not None:
+            courier.close()
+        os.close(self._write_fd)  # which ends the thread
+
+    def forked(self) -> None:
+        """Have threads and a pipe of one's own, in a forked child."""
+        _swap_wakeup_fd(self._write_fd, -1)
+        os.close(self._read_fd)
+        os.close(self._write_fd)
+        self._start()
+        _swap_wakeup_fd(-1, self._write_fd)
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        """Run in the main thread, when that runs Python again."""
+        try:
+            # When Python shuts down, there are no other threads any more.
+            if not sys.is_finalizing():
+                flush = self._begin_flush()
+                flush.over.wait(flush.left_s())
+        except Exception as error:  # noqa: BLE001 - the program must get its signal
+            guard.report(error)
+        finally:
+            if callable(self._previous):
+                self._previous(number, frame)
+            elif self._is_fatal():
+                self._die()
+
+    def _begin_flush(self) -> Flush:
+        """Begin a flush unless one is going on."""
+        with self._lock:
+            flush = self._flush
+            if flush is None or flush.over.is_set():
+                flush = self._flush = Flush(self.timeout_s, self._is_fatal())
+                if self._courier is not None:
+                    self._courier.send(lambda flush=flush: self._run(flush))
+                else:
+                    flush.over.set()
+            return flush
+
+    def _run(self, flush: Flush) -> None:
+        try:
+            flush.run()
+        finally:
+            if flush.is_last:
+                self._die()
+
+    def _listen(self, fd: int) -> None:
+        """Run in a thread: the system writes the number of each signal to a pipe."""
+        poll = select.poll()
+        poll.register(fd, select.POLLIN)
+        while True:
+            flush = self._flush
+            dying = flush if flush is not None and flush.is_last else None
+            wait_s = None if dying is None else min(dying.left_s(), _LONGEST_POLL_S)
+            ready = poll.poll(None if wait_s is None else wait_s * 1000)
+            numbers = os.read(fd, 4096) if ready else b""
+            if ready and not numbers:
+                os.close(fd)
+                return
+            if dying is not None and not dying.left_s():
+                self._die()
+            if signal.SIGTERM in numbers:
+                try:
+                    self._signalled()
+                except Exception as error:  # noqa: BLE001 - the signal must not be lost
+                    guard.report(error)
+                    if self._is_fatal():
+                        self._die()
+
+    def _signalled(self) -> None:
+        flush = self._flush
+        if flush is None or flush.over.is_set() or flush.age_s() < _SAME_S:
+            self._begin_flush()
+            return
+        # Somebody is in a hurry.
+        flush.over.set()
+        if flush.is_last:
+            self._die()
+
+    def _is_fatal(self) -> bool:
+        """Tell whether SIGTERM would have ended the process."""
+        return (
+            self._previous is signal.SIG_DFL
+            # Else we are called by another handler, as it would not have called the default.
+            and signal.getsignal(signal.SIGTERM) is self.handler
+            and os.getpid() != _INIT_PID
+        )
+
+    def _die(self) -> None:
+        self._set_default(signal.SIGTERM)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _swap_wakeup_fd(expected: int, new: int) -> None:
+    """Set what signal numbers are written to, unless somebody else has set it."""
+    found = signal.set_wakeup_fd(new, warn_on_full_buffer=False)
+    if found not in (expected, new):
+        signal.set_wakeup_fd(found)
