@@ -105,17 +105,15 @@ def read(content: bytes, ended_ns: int, is_end_known: bool, cause: str) -> DeadP
     for index, generation, compile_ in _compiles(content):
         by_key[index, generation] = compile_
         process.compiles.append(compile_)
-    slots = list(_slots(content))
-    records = {slot.index: _record(content, slot) for slot in slots}
-    for slot in sorted(slots, key=lambda slot: (slot.start_ns, slot.index)):
+    placed: dict[int, Record] = {}
+    for slot in sorted(_slots(content), key=lambda slot: (slot.start_ns, slot.index)):
         key = slot.kind >> layout.COMPILE_SHIFT, slot.generation
         owner = by_key.get(key)
         if owner is None:
             continue
-        record = records[slot.index]
-        above = records.get(slot.parent - 1, owner.root)
-        is_sound = record.start_ns >= above.start_ns and above is not record
-        record.parent = above if is_sound else owner.root
+        record = placed[slot.index] = _record(content, slot)
+        # Only what started before it: whatever the file says, there are no circles.
+        record.parent = placed.get(slot.parent - 1, owner.root)
         owner.records.append(record)
         if slot.span_id:
             owner.span_ids[id(record)] = slot.span_id
