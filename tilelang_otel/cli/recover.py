@@ -63,7 +63,11 @@ def main(args: argparse.Namespace) -> int:
         return _complain("nothing is recovered: traces are not exported (see above)")
     found = recover(directory, provider)
     if found.undelivered:
-        return _complain(f"{found.undelivered} crash records could not be delivered, and stay")
+        return _complain(
+            "1 crash record could not be delivered, and stays"
+            if found.undelivered == 1
+            else f"{found.undelivered} crash records could not be delivered, and stay"
+        )
     if not found.processes:
         print(f"tilelang-otel recover: nothing to recover in {directory}")
         return 0
