@@ -105,15 +105,16 @@ def read(content: bytes, ended_ns: int, is_end_known: bool, cause: str) -> DeadP
     for index, generation, compile_ in _compiles(content):
         by_key[index, generation] = compile_
         process.compiles.append(compile_)
-    placed: dict[int, Record] = {}
+    placed: dict[tuple[int, int], Record] = {}
     for slot in sorted(_slots(content), key=lambda slot: (slot.start_ns, slot.index)):
         key = slot.kind >> layout.COMPILE_SHIFT, slot.generation
         owner = by_key.get(key)
         if owner is None:
             continue
-        record = placed[slot.index] = _record(content, slot)
+        record = _record(content, slot)
         # Only what started before it: whatever the file says, there are no circles.
-        record.parent = placed.get(slot.parent - 1, owner.root)
+        record.parent = placed.get((slot.generation, slot.parent - 1), owner.root)
+        placed[slot.generation, slot.index] = record
         owner.records.append(record)
         if slot.span_id:
             owner.span_ids[id(record)] = slot.span_id
