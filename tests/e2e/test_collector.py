@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.collector import COLLECTOR_FOLDER, Collector
+from tests.support.collector import COLLECTOR_FOLDER, Collector, samples
 from tests.support.compiles import compile_span, failed_compile, request, send
 from tests.support.jaeger import Jaeger, production_jaeger
+from tests.support.program_metrics import ProgramMetrics
 from tests.support.receiver import PROTOCOLS, Protocol
 from tests.support.require import require_tool, require_tvm
-from tests.support.services import poll_until
+from tests.support.services import fetch, poll_until
 from tests.support.spans import outline
 from tests.support.zero_code import run_zero_code
 
@@ -217,10 +218,9 @@ def test_two_tiers_judge_whole_traces(tmp_path: Path) -> None:
     # In place of gateway-dns.yaml: here, both have the same address.
     resolver = tmp_path / "resolver.yaml"
     addresses = [each.endpoint("grpc").removeprefix("http://") for each in samplers]
+    to_both = {"resolver": {"static": {"hostnames": addresses}}}
     resolver.write_text(
-        json.dumps(
-            {"exporters": {"loadbalancing": {"resolver": {"static": {"hostnames": addresses}}}}}
-        )
+        json.dumps({"exporters": {"loadbalancing": to_both, "loadbalancing/metrics": to_both}})
     )
     gateway = Collector(
         folders[2], "http://127.0.0.1:9", [resolver], config=scaled / "gateway.yaml"
@@ -237,6 +237,22 @@ def test_two_tiers_judge_whole_traces(tmp_path: Path) -> None:
         assert min(received) > 50
         # A trace in two places would have been judged twice.
         assert sum(each.own_metric(_DECIDED) for each in samplers) == 200
+
+        # So are the metrics of a process, which would be two that each know a part.
+        with ProgramMetrics(gateway.endpoint("grpc"), "scaled", 1) as program:
+            program.count()
+            program.count()
+            pages = [f"http://127.0.0.1:{each.program_metrics_port}/metrics" for each in samplers]
+
+            def counted() -> list[float]:
+                return [
+                    value
+                    for page in pages
+                    for name, value in samples(fetch(page))
+                    if name.startswith("tilelang_compile_after_warmup_total{")
+                ]
+
+            poll_until(lambda: counted() == [2], "what was counted, in one place", 30)
 
 
 def test_gateway_finds_the_second_tier_by_name(tmp_path: Path) -> None:

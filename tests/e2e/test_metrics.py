@@ -1,4 +1,6 @@
-"""Span metrics of real and made-up compiles, from the Collector to Prometheus, Grafana and Jaeger.
+"""Metrics of real and made-up compiles, from the Collector to Prometheus, Grafana and Jaeger.
+
+Those that the Collector makes from spans, and those that programs count themselves.
 
 One run feeds all tests here: compiles of every kind go through the Collector
 in two waves, so that there is a rate between two scrapes.
@@ -20,6 +22,7 @@ import pytest
 from tests.support.collector import Collector
 from tests.support.compiles import failed_compile, request, send, whole_compile
 from tests.support.jaeger import Jaeger, production_jaeger
+from tests.support.program_metrics import ProgramMetrics
 from tests.support.prometheus import PROMETHEUS_FOLDER, Prometheus
 from tests.support.require import require_tool, require_tvm
 from tests.support.services import fetch_json, poll_until
@@ -30,6 +33,9 @@ _DASHBOARD = PROMETHEUS_FOLDER.parent / "grafana" / "dashboards" / "compiles.jso
 _RULE_TESTS = Path(__file__).parent / "rules"
 
 _SERVICE = "trainer"
+
+_TRACE_ID = 0x1234567890ABCDEF1234567890ABCDEF
+"""What made-up exemplars link."""
 
 _OTHER_LABELS = {
     # of every span metric, from the Collector
@@ -76,26 +82,34 @@ def stack(installed: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     prometheus.scrape(
         {
             "span-metrics": collector.span_metrics_port,
+            "programs": collector.program_metrics_port,
             "collector": collector.metrics_port,
             "jaeger": jaeger.metrics_port,
         }
     )
-    with jaeger.service, collector.service, prometheus.service:
+    endpoint = collector.endpoint("grpc")
+    with (
+        jaeger.service,
+        collector.service,
+        prometheus.service,
+        ProgramMetrics(endpoint, _SERVICE, _TRACE_ID) as program,
+    ):
         for wave in (1, 2):
-            endpoint = collector.endpoint("grpc")
+            program.count()
             send(endpoint, _SERVICE, [whole_compile("matmul") for _ in range(10)])
             send(endpoint, _SERVICE, [whole_compile("matmul", "disk") for _ in range(5)])
             send(endpoint, _SERVICE, [failed_compile("attention") for _ in range(3)])
             send(endpoint, "server", [request("attention", "miss") for _ in range(4)])
-            done = run_zero_code(
-                "compile.py", cwd=folder, environment=collector.environment("grpc", "real")
-            )
+            variables = {**collector.environment("grpc", "real"), "OTEL_METRICS_EXPORTER": "otlp"}
+            done = run_zero_code("compile.py", cwd=folder, environment=variables)
             assert done.returncode == 0, done.stderr
             real = 'traces_span_metrics_calls_total{service_name="real",span_name="link"}'
 
-            def wave_is_scraped(wave: int = wave, query: str = real) -> bool:
-                [(_, seen)] = prometheus.query(query)
-                return seen == wave
+            own = 'sum(tilelang_compile_duration_seconds_count{service_name="real"})'
+
+            def wave_is_scraped(wave: int = wave, queries: tuple[str, ...] = (real, own)) -> bool:
+                found = [prometheus.query(query) for query in queries]
+                return [value for [(_, value)] in found] == [wave, wave]
 
             poll_until(wave_is_scraped, f"wave {wave} in Prometheus", 90)
         yield Stack(jaeger, collector, prometheus, started_s)
@@ -132,6 +146,34 @@ def test_self_time_is_summed_by_pass(stack: Stack) -> None:
         "tirx.BindTarget": 0.3,
         "tl.LayoutInference": 1.5,
     }
+
+
+def test_programs_count_for_themselves_and_are_told_apart(stack: Stack) -> None:
+    """Two runs of a program, each with series of its own: what both counted adds up."""
+    found = stack.prometheus.query(
+        'tvm_pass_duration_seconds_count{service_name="real", tvm_pass_name="LegalizeOps"}'
+    )
+    assert [value for _, value in found] == [1, 1]
+    assert len({labels["instance"] for labels, _ in found}) == 2
+    assert {labels["tvm_pass_phase"] for labels, _ in found} == {"relax"}
+    counted = {
+        labels["tilelang_cache_result"]: value
+        for labels, value in stack.prometheus.query(
+            f'tilelang_cache_lookups_total{{service_name="{_SERVICE}"}}'
+        )
+    }
+    assert counted == {"miss": 2, "disk": 2}
+    [(_, after)] = stack.prometheus.query("sum(tilelang_compile_after_warmup_total)")
+    assert after == 2
+
+
+def test_exemplars_of_programs_come_through(stack: Stack) -> None:
+    """With the trace that they were counted in."""
+    for metric in ("tvm_pass_duration_seconds", "tilelang_compile_duration_seconds"):
+        found = stack.prometheus.exemplars(
+            f'{metric}_bucket{{service_name="{_SERVICE}"}}', stack.started_s, time.time()
+        )
+        assert {exemplar["labels"]["trace_id"] for exemplar in found} == {f"{_TRACE_ID:032x}"}
 
 
 def test_exemplars_lead_to_traces(stack: Stack) -> None:
@@ -189,7 +231,7 @@ def test_everything_is_scraped(stack: Stack) -> None:
         },
         "targets",
     )
-    assert up == {"span-metrics": 1, "collector": 1, "jaeger": 1}
+    assert up == {"span-metrics": 1, "programs": 1, "collector": 1, "jaeger": 1}
 
 
 def _expressions() -> list[tuple[str, str]]:
@@ -249,6 +291,27 @@ def test_names_in_dashboard_and_rules_are_defined() -> None:
             used |= {label.strip() for label in labels.split(",")}
     assert used - ours - _OTHER_LABELS == set()
     assert used & ours, "the pattern finds nothing any more"
+
+
+def test_metrics_of_programs_are_named_as_they_are_counted() -> None:
+    """A panel that adds nothing up shows 0, and an alert for what is not there stays silent."""
+    counted = {
+        str(value).replace(".", "_") + suffix
+        for name, value in vars(semconv).items()
+        if name.startswith("METRIC_")
+        for suffix in ("", "_total", "_seconds_bucket", "_seconds_sum", "_seconds_count")
+    }
+    labels = {
+        str(value).replace(".", "_")
+        for name, value in vars(semconv).items()
+        if name.startswith(("TILELANG_", "TVM_"))
+    }
+    texts = [expression for _, expression in _expressions()]
+    rules = PROMETHEUS_FOLDER / "rules" / "programs.yaml"
+    texts += re.findall(r"expr: >-\n((?: {10,}.*\n)+)", rules.read_text())
+    used = {name for text in texts for name in re.findall(r"\b(?:tilelang|tvm)_\w+", text)}
+    assert used - labels <= counted
+    assert len(used & counted) > 8
 
 
 def test_span_metrics_have_the_dimensions_that_exist() -> None:

@@ -52,11 +52,12 @@ class Collector:
         environment: Mapping[str, str] | None = None,
         config: str | Path = "config.yaml",
     ) -> None:
-        grpc, http, health, metrics, span_metrics = free_ports(5)
+        grpc, http, health, metrics, span_metrics, programs = free_ports(6)
         self._grpc = grpc
         self._http = http
         self.metrics_port = metrics
         self.span_metrics_port = span_metrics
+        self.program_metrics_port = programs
         # Building it is not part of starting it.
         program = find_collector()
         # As the README says, but for the first tier, which has no script.
@@ -75,6 +76,7 @@ class Collector:
                 "COLLECTOR_HEALTH_PORT": str(health),
                 "COLLECTOR_METRICS_PORT": str(metrics),
                 "COLLECTOR_SPAN_METRICS_PORT": str(span_metrics),
+                "COLLECTOR_PROGRAM_METRICS_PORT": str(programs),
                 "COLLECTOR_QUEUE_DIR": str(folder / "queue"),
                 "JAEGER_OTLP_ENDPOINT": jaeger_endpoint.removeprefix("http://"),
                 "COLLECTOR_DECISION_WAIT": "2s",
