@@ -8,6 +8,7 @@ while a pass or code generation runs that has been running for a while.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from typing import Any, ClassVar, Final, Protocol
@@ -78,3 +79,12 @@ def _is_quiet(compile_: Running) -> bool:
     if record is None:
         return False
     return compile_.now_ns() - max(record.start_ns, record.last_ns) >= _QUIET_NS
+
+
+def _forget_the_parents() -> None:
+    # A forked child runs none of what its parent compiles.
+    _State.running = set()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_the_parents)
