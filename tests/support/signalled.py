@@ -16,10 +16,24 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
-__all__ = ["SignalledProgram"]
+__all__ = ["SignalledProgram", "exported_line"]
 
 _ROOT = Path(__file__).parents[2]
+
+
+def exported_line(span: Any, pid: int) -> str:
+    """Return the line with which a program says that it has exported a span.
+
+    Args:
+        span: An SDK span.
+        pid: The process that has exported it.
+    """
+    attributes = span.attributes or {}
+    ended_by = (attributes.get("error.type"), attributes.get("tilelang.process.signal"))
+    words = [span.name, span.status.status_code.name, *filter(None, ended_by)]
+    return f"exported by {pid}: {' '.join(words)}"
 
 
 class SignalledProgram:
@@ -41,6 +55,7 @@ class SignalledProgram:
         self._process = subprocess.Popen(
             [*prefix, sys.executable, "-u", "-c", textwrap.dedent(source)],
             env={**os.environ, "PYTHONPATH": path, **(environment or {})},
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
         )
@@ -58,13 +73,24 @@ class SignalledProgram:
     ) -> None:
         self._process.kill()
         self._process.wait()
-        assert self._process.stdout is not None
-        self._process.stdout.close()
+        for pipe in (self._process.stdin, self._process.stdout):
+            assert pipe is not None
+            pipe.close()
 
     @property
     def pid(self) -> int:
         """Its process id."""
         return self._process.pid
+
+    def exported(self, pid: int | None = None) -> list[str]:
+        """Return what it has exported: name, status, error and signal of each span, sorted.
+
+        Args:
+            pid: The process that did it; by default the program's own.
+        """
+        start = f"exported by {self.pid if pid is None else pid}: "
+        lines = self.output.splitlines()
+        return sorted(line.removeprefix(start) for line in lines if line.startswith(start))
 
     def wait_for(self, text: str, timeout_s: float = 60.0) -> None:
         """Wait until it has printed ``text``.
@@ -76,6 +102,20 @@ class SignalledProgram:
         while text not in self.output:
             is_there = self._read(deadline_s)
             assert is_there, f"the program did not print {text!r}, but:\n{self.output}"
+
+    def write(self, text: str) -> None:
+        """Write to its standard input."""
+        assert self._process.stdin is not None
+        os.write(self._process.stdin.fileno(), text.encode())
+
+    def is_running(self) -> bool:
+        """Return whether it still runs."""
+        return self._process.poll() is None
+
+    def is_asleep(self) -> bool:
+        """Return whether its main thread waits for something, not for a processor."""
+        stat = Path(f"/proc/{self.pid}/task/{self.pid}/stat").read_text(encoding="utf-8")
+        return stat.rpartition(")")[2].split()[0] == "S"
 
     def terminate(self) -> None:
         """Send SIGTERM."""
