@@ -1,9 +1,11 @@
 """``tilelang-otel run``: a program as Python would run it, with its compiles traced.
 
-Python itself runs it, in this process: nothing but a start-up hook, found
-through ``PYTHONPATH``, tells it from a program that is not traced. Processes
-that the program starts inherit the hook. What the hook does is up to
-``_running.traced_program``; where traces go, to ``_running.destination``.
+Python itself runs it: nothing but a start-up hook, found through ``PYTHONPATH``,
+tells it from a program that is not traced. Processes that the program starts
+inherit the hook. What the hook does is up to ``_running.traced_program``; where
+traces go, to ``_running.destination``. The program runs as a child, for the case
+that it dies (``_running.parent``, ``_running.aftermath``); without a crash record it
+takes the place of this process.
 """
 
 from __future__ import annotations
@@ -12,13 +14,15 @@ import argparse
 import os
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final
 
-from tilelang_otel.cli._running.destination import OutputError, choose_destination
+from tilelang_otel.cli._running.destination import Destination, OutputError, choose_destination
 from tilelang_otel.cli._running.traced_program import environment_for
 
 if TYPE_CHECKING:
     from argparse import _SubParsersAction  # pyright: ignore[reportPrivateUsage]
+
+    from tilelang_otel.cli._running.aftermath import Leavings
 
 __all__ = ["add_parser", "main"]
 
@@ -65,14 +69,14 @@ def add_parser(subparsers: _SubParsersAction[argparse.ArgumentParser]) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    """Replace this process by the program.
+    """Run the program, and be like it in everything that can be seen from outside.
 
     Args:
         args: What the parser of :func:`add_parser` made of the command line.
 
     Returns:
-        2 if the program cannot be started. Where a process cannot be replaced
-        (Windows), the program's exit code; elsewhere this does not return.
+        The program's exit code, or 2 if it cannot be started. Of the signal that
+        the program died of, this process dies too.
     """
     module: list[str] | None = args.module
     program: list[str] = args.program
@@ -92,17 +96,14 @@ def main(args: argparse.Namespace) -> int:
     except OutputError as error:
         return _complain(str(error))
     command = [sys.executable, *_interpreter_flags(), *program]
-    is_replaced = os.name != "nt"
-    environment = {
-        **os.environ,
-        **environment_for(destination, os.getpid() if is_replaced else 0),
-        "PYTHONPATH": _python_path(),
-    }
     if sys.stdout is not None:  # pyright: ignore[reportUnnecessaryComparison]  # closed by a shell
         sys.stdout.flush()
-    if is_replaced:
-        _replace(command, environment)
-    return _wait(command, environment)
+    if sys.platform == "win32":
+        return _wait(command, _environment(destination, 0))
+    code = None if destination.is_off else _stay(command, destination)
+    if code is None:
+        os.execve(command[0], command, _environment(destination, os.getpid()))
+    return code
 
 
 def _interpreter_flags() -> list[str]:
@@ -115,8 +116,38 @@ def _python_path() -> str:
     return os.pathsep.join([_BOOTSTRAP, others] if others else [_BOOTSTRAP])
 
 
-def _replace(command: list[str], environment: dict[str, str]) -> NoReturn:
-    os.execve(command[0], command, environment)
+def _environment(
+    destination: Destination, pid: int, leavings: Leavings | None = None
+) -> dict[str, str]:
+    reported = "" if leavings is None else leavings.reported
+    return {
+        **os.environ,
+        **environment_for(destination, pid, reported),
+        **({} if leavings is None else leavings.environment()),
+        "PYTHONPATH": _python_path(),
+    }
+
+
+def _stay(command: list[str], destination: Destination) -> int | None:
+    """Run the program as a child; return its exit code, or None if it was not started."""
+    from tilelang_otel.cli._running.aftermath import look_after, make_leavings
+    from tilelang_otel.cli._running.parent import Child, die_of
+
+    leavings = make_leavings()
+    if leavings is None:
+        return None
+    try:
+        child = Child(command, lambda pid: _environment(destination, pid, leavings))
+    except OSError:
+        leavings.remove()
+        return None
+    status = child.wait()
+    if look_after(leavings, destination, child.pid, status):
+        # There is more to do: the signal comes at the very end.
+        return status % 256
+    if status < 0:
+        die_of(-status)
+    return status
 
 
 def _wait(command: list[str], environment: dict[str, str]) -> int:

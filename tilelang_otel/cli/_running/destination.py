@@ -44,6 +44,9 @@ class Destination:
     remark: str = ""
     """What is to be said about it, for what the targets do not tell."""
 
+    is_off: bool = False
+    """Whether traces go nowhere."""
+
     def environment(self) -> dict[str, str]:
         """Return the variables that this process and its children need."""
         return {} if self.file is None else {OTEL_PYTHON_TILELANG_FILE: self.file}
@@ -70,7 +73,7 @@ def choose_destination(output: str | None, default_file: str | None = None) -> D
 
     environment = read_environment()
     if environment.is_disabled:
-        return Destination(remark="OTEL_SDK_DISABLED=true: nothing was traced")
+        return Destination(remark="OTEL_SDK_DISABLED=true: nothing was traced", is_off=True)
     remark = ""
     if config_file := environment.get("OTEL_CONFIG_FILE"):
         exporters: list[tuple[str, str]] = []
@@ -86,7 +89,7 @@ def choose_destination(output: str | None, default_file: str | None = None) -> D
         remark = remark if config_file else ""
         return Destination(*_open(output), targets=targets, remark=remark)
     if not is_file_wanted:
-        return Destination(targets=targets, remark=remark)
+        return Destination(targets=targets, remark=remark, is_off=not (targets or config_file))
     chosen = os.environ.get(OTEL_PYTHON_TILELANG_FILE, "").strip() or default_file
     path = read_settings(file=chosen).file
     try:

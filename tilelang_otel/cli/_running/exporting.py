@@ -11,7 +11,9 @@ added to whatever provider is in force by then.
 
 from __future__ import annotations
 
+import contextlib
 import os
+import sys
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -121,6 +123,25 @@ class Session:
             Whether it is written.
         """
         return self._processor is None or bool(self._processor.force_flush())
+
+    def report_at_exit(self) -> None:
+        """Report on standard error, as the last thing that a process does.
+
+        Raises:
+            KeyboardInterrupt: The user has no more time for it.
+        """
+        if sys.stderr is None:  # pyright: ignore[reportUnnecessaryComparison]
+            return
+        # Whoever closed the output of a program that is over wants to read no more.
+        with contextlib.suppress(Exception):
+            from tilelang_otel.cli._drawing.console import make_console
+
+            if sys.stdout is not None:  # pyright: ignore[reportUnnecessaryComparison]
+                sys.stdout.flush()
+            # A provider of ours has been shut down by now.
+            self.flush_file()
+            self.report(make_console(stderr=True))
+            sys.stderr.flush()
 
     def report(self, console: Console) -> None:
         """Print the trees, if there is a file, and where traces went.

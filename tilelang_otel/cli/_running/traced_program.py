@@ -23,6 +23,7 @@ from tilelang_otel._config import mark_warned, warned
 from tilelang_otel._guard import guard
 from tilelang_otel.cli._running.destination import Destination
 from tilelang_otel.cli._running.exporting import Session
+from tilelang_otel.environment_variables import OTEL_PYTHON_TILELANG_BACKGROUND
 
 __all__ = ["environment_for", "start"]
 
@@ -34,15 +35,17 @@ COMMAND: Final = "tilelang-otel run"
 _PACKAGE: Final = os.path.dirname(os.path.abspath(tilelang_otel.__file__)) + os.sep
 
 
-def environment_for(destination: Destination, pid: int) -> dict[str, str]:
+def environment_for(destination: Destination, pid: int, reported: str = "") -> dict[str, str]:
     """Return the variables with which a program traces itself.
 
     Args:
         destination: Where its traces go.
         pid: The process that is to report; 0 means the one that reads it first.
+        reported: A file to make before it reports, for somebody who would do it instead.
     """
     content = {
         "pid": pid,
+        "reported": reported,
         "prefix": sys.prefix,
         "root": os.path.dirname(os.path.dirname(_PACKAGE)),
         "destination": dataclasses.asdict(destination),
@@ -65,9 +68,12 @@ def start(content: Mapping[str, Any]) -> None:
         pid = content["pid"] or os.getpid()
         os.environ[HAND_OVER] = json.dumps({**content, "pid": pid})
         session = Session(Destination(**fields), COMMAND, pid)
-        if pid == os.getpid():
+        if pid != os.getpid():
+            # It may be killed as soon as it has done its work.
+            os.environ.setdefault(OTEL_PYTHON_TILELANG_BACKGROUND, "false")
+        else:
             # Registered before the program registers anything, so it runs last.
-            atexit.register(_report, session)
+            atexit.register(_report, session, content["reported"])
         _trace(session)
         sys.excepthook = _without_our_frames(sys.excepthook)
 
@@ -80,22 +86,15 @@ def _trace(session: Session) -> None:
     tilelang_otel.instrument()
 
 
-def _report(session: Session) -> None:
+def _report(session: Session, reported: str) -> None:
     if os.getpid() != session.pid:
         return
     try:
-        if sys.stderr is None:  # pyright: ignore[reportUnnecessaryComparison]
-            return
-        from tilelang_otel.cli._drawing.console import make_console
-
-        if sys.stdout is not None:  # pyright: ignore[reportUnnecessaryComparison]
-            sys.stdout.flush()
-        # A provider of ours has been shut down by now.
-        session.flush_file()
-        session.report(make_console(stderr=True))
-        sys.stderr.flush()
-    except (Exception, KeyboardInterrupt):  # noqa: BLE001
-        # The program is over. Whoever closed its output wants to read no more.
+        if reported:
+            with contextlib.suppress(OSError):
+                os.close(os.open(reported, os.O_CREAT | os.O_WRONLY, 0o600))
+        session.report_at_exit()
+    except KeyboardInterrupt:
         pass
     finally:
         _keep_death_by_signal()

@@ -1,0 +1,187 @@
+"""What ``run`` does when its program is dead: what the program could not do itself.
+
+Owns where the program leaves word of what it is doing and of having reported, and
+what is done about it. Waiting for the end is up to ``_running.parent``, recovering
+spans to ``_sdk.recovery``, and saying what happened to ``_running.exporting``.
+"""
+
+from __future__ import annotations
+
+import atexit
+import dataclasses
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from tilelang_otel._config import read_settings
+from tilelang_otel.cli._running.destination import Destination
+from tilelang_otel.cli._running.parent import die_of
+from tilelang_otel.environment_variables import (
+    OTEL_PYTHON_TILELANG_CRASH_DIRECTORY,
+    OTEL_PYTHON_TILELANG_CRASH_RECORD,
+)
+
+if TYPE_CHECKING:
+    from tilelang_otel.cli._running.exporting import Session
+
+__all__ = ["Leavings", "look_after", "make_leavings"]
+
+
+_COMMAND: Final = "tilelang-otel run"
+
+
+@dataclass(frozen=True)
+class Leavings:
+    """What a program leaves behind beside its traces.
+
+    Attributes:
+        folder: Of this run alone; goes with it.
+        records: The folder of crash records: inside the one above, or the user's.
+    """
+
+    folder: str
+    records: str
+
+    @property
+    def reported(self) -> str:
+        """The file that is there once the program has begun to report by itself."""
+        return os.path.join(self.folder, "reported")
+
+    def environment(self) -> dict[str, str]:
+        """Return the variables that the program needs."""
+        return {
+            OTEL_PYTHON_TILELANG_CRASH_RECORD: "on",
+            OTEL_PYTHON_TILELANG_CRASH_DIRECTORY: self.records,
+        }
+
+    def remove(self) -> None:
+        """Remove what is of this run alone."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def make_leavings() -> Leavings | None:
+    """Return where the program is to leave word; None if it is not to, or cannot.
+
+    ``run`` keeps a crash record unless the user has said otherwise.
+    """
+    is_given = bool(os.environ.get(OTEL_PYTHON_TILELANG_CRASH_RECORD, "").strip())
+    settings = read_settings(crash_record=None if is_given else True)
+    if not settings.crash_record:
+        return None
+    try:
+        folder = tempfile.mkdtemp(prefix="tilelang-otel-")
+    except OSError:
+        return None
+    # The program may change its directory.
+    records = os.path.abspath(settings.crash_directory or os.path.join(folder, "crash"))
+    return Leavings(folder, records)
+
+
+def look_after(leavings: Leavings, destination: Destination, pid: int, status: int) -> bool:
+    """Do what a program has left to be done: most often nothing.
+
+    What there is to say is said when this process exits, and then it dies of the
+    signal that the program died of, if it did.
+
+    Args:
+        leavings: What it has left behind.
+        destination: Where its traces go.
+        pid: Its process id.
+        status: Its exit code, or the negative number of the signal that it died of.
+
+    Returns:
+        Whether there is something to say.
+    """
+    ended_ns = time.time_ns()
+    has_reported = os.path.exists(leavings.reported)
+    dead = _dead_processes(leavings.records)
+    if has_reported and not dead:
+        leavings.remove()
+        return False
+    from tilelang_otel.cli._running.exporting import Session
+
+    if has_reported:
+        # It was another process that died, and the rest has been told.
+        destination = dataclasses.replace(destination, file_start_bytes=_size(destination.file))
+    end = _End(Session(destination, _COMMAND, os.getpid()), leavings, status)
+    # Exit handlers run last to first, so it comes after the exporters'.
+    atexit.register(end.come)
+    if dead:
+        # This process has nothing to record, and is the one to recover.
+        os.environ[OTEL_PYTHON_TILELANG_CRASH_RECORD] = "off"
+        from tilelang_otel._sdk.recovery import recover
+
+        found = recover(
+            leavings.records,
+            end.session.provider(),
+            signals={pid: _name(-status)} if status < 0 else {},
+            # Nobody knows when others have died.
+            ended_ns=ended_ns if dead == {pid} else None,
+        )
+        end.is_anything_left = bool(found.undelivered)
+    return True
+
+
+def _dead_processes(folder: str) -> set[int]:
+    """Return the processes that have died and left something to recover."""
+    try:
+        with os.scandir(folder) as entries:
+            if not any(entries):
+                return set()
+    except OSError:
+        return set()
+    from tilelang_otel import _crash
+
+    found: set[int] = set()
+    for file in _crash.dead_files(folder):
+        process = _crash.read(file.content, 0, False, "")
+        if process is not None and process.compiles:
+            found.add(process.pid)
+    return found
+
+
+def _size(file: str | None) -> int:
+    try:
+        return 0 if file is None else os.path.getsize(file)
+    except OSError:
+        return 0
+
+
+def _name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # one of the many real-time signals
+        return f"signal {number}"
+
+
+@dataclass
+class _End:
+    """The last that this process does."""
+
+    session: Session
+    leavings: Leavings
+    status: int
+    is_anything_left: bool = False
+
+    def come(self) -> None:
+        """Say what there is to say, and die as the program did."""
+        try:
+            self.session.report_at_exit()
+            if self.is_anything_left:
+                folder = self.leavings.records
+                print(
+                    f"{_COMMAND}: not delivered yet: tilelang-otel recover --directory {folder}",
+                    file=sys.stderr,
+                )
+        except KeyboardInterrupt:
+            pass
+        finally:
+            if not self.is_anything_left:
+                self.leavings.remove()
+            if self.status < 0:
+                die_of(-self.status)
