@@ -75,19 +75,8 @@ def test_signals_sent_to_the_command_arrive_once_and_in_order(
 ) -> None:
     """Whatever a supervisor sends, the program gets."""
     names = [
-        "TERM",
-        "HUP",
-        "INT",
-        "QUIT",
-        "USR1",
-        "USR2",
-        "ALRM",
-        "WINCH",
-        "CONT",
-        "TSTP",
-        "PIPE",
-        "SEGV",
-        "ABRT",
+        *("TERM", "HUP", "INT", "QUIT", "USR1", "USR2", "ALRM", "WINCH"),
+        *("CONT", "TSTP", "PIPE", "SEGV", "ABRT"),
     ]
     source = _ECHO_SIGNALS % ", ".join(f"signal.SIG{name}" for name in names)
     with _start(_command(how, tmp_path, source), tmp_path) as process:
@@ -155,14 +144,13 @@ def test_core_is_dumped_of_the_program_alone(how: Sequence[str], tmp_path: Path)
     command = _command(how, tmp_path, source)
     shell = ["/bin/sh", "-c", 'ulimit -c unlimited; cd "$0" && exec "$@"', str(tmp_path)]
     process = _start([*shell, *command], tmp_path)
-    process.stdin and process.stdin.close()
     _, status = os.waitpid(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
     assert process.returncode == -signal.SIGABRT
     if not how and not os.WCOREDUMP(status):
         pytest.skip("no core is dumped here")
     assert os.WCOREDUMP(status) is not bool(how)
-    for stream in (process.stdout, process.stderr):
+    for stream in (process.stdin, process.stdout, process.stderr):
         assert stream is not None
         stream.close()
 

@@ -1,4 +1,4 @@
-"""``tilelang-otel run`` in a terminal: a shell sees one job, the program and its parent together."""
+"""``tilelang-otel run`` in a terminal: to a shell, program and parent are one job."""
 
 from __future__ import annotations
 
