@@ -18,6 +18,7 @@ __all__ = ["Goal", "Results", "describe_machine", "load_average"]
 
 _CALLBACKS_US = 3.0
 _UNSAMPLED_US = 1.0
+_LATENCY_RATIO = 1.01
 _EMISSION_RATIO = 1.15
 _MEMORY_KIB = 1024.0
 """Growth that allocators alone may cause; 1.3 KiB a compile."""
@@ -66,9 +67,12 @@ class Results:
             for what, key, limit in (
                 ("callbacks", "discard", _CALLBACKS_US),
                 ("callbacks, zero-code", "zero_code", _CALLBACKS_US),
+                ("callbacks, with the crash record", "crash", _CALLBACKS_US),
                 ("callbacks, not sampled", "unsampled", _UNSAMPLED_US),
             )
         ]
+        background = self.latency["small"]["background"].ratio.median
+        goals.append(_goal("small compile, in the background", _LATENCY_RATIO, background))
         goals.append(
             _goal(
                 "emission, times the SDK's own cost",

@@ -22,7 +22,7 @@ from tests.benchmarks.variants import Variant, make_variants
 _ROUNDS = 9
 _QUICK_ROUNDS = 3
 _TARGET = {"kind": "cuda", "arch": "sm_80"}
-_SHARED = ("nothing", "noop", "unsampled", "discard", "zero_code", "naive")
+_SHARED = ("nothing", "noop", "unsampled", "discard", "background", "zero_code", "naive")
 
 
 def gemm_lowering() -> Compile:

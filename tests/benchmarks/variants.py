@@ -7,7 +7,10 @@ around one.
 
 from __future__ import annotations
 
+import atexit
 import importlib
+import shutil
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -18,7 +21,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, Spa
 from opentelemetry.trace import Tracer, set_span_in_context
 
 import tilelang_otel
-from tilelang_otel import semconv
+from tilelang_otel import _background, semconv
 
 __all__ = ["Discard", "Variant", "discarding_provider", "make_variants"]
 
@@ -78,7 +81,14 @@ def make_variants() -> list[Variant]:
             "cpp_timing", "TVM's PassTimingInstrument (C++)", [instrument.PassTimingInstrument()]
         ),
         _unsampled(),
-        _recorded(),
+        _recorded("discard", "ours, SDK, spans discarded"),
+        _recorded("background", "the same, spans made in the background", background=True),
+        _recorded(
+            "crash",
+            "ours, with the crash record",
+            crash_record=True,
+            crash_directory=_temporary_directory(),
+        ),
         Variant("otlp", "ours, OTLP to a receiver", [_ours(None)], tilelang_otel.flush),
         Variant(
             "otlp_inline",
@@ -109,15 +119,19 @@ def _unsampled() -> Variant:
     )
 
 
-def _recorded() -> Variant:
+def _temporary_directory() -> str:
+    directory = tempfile.mkdtemp(prefix="tilelang-otel-")
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    return directory
+
+
+def _recorded(key: str, title: str, **options: Any) -> Variant:
     provider, exporter = discarding_provider()
-    return Variant(
-        "discard",
-        "ours, SDK, spans discarded",
-        [_ours(provider)],
-        provider.force_flush,
-        exporter=exporter,
-    )
+
+    def flush() -> bool:
+        return _background.drain(60) and provider.force_flush()
+
+    return Variant(key, title, [_ours(provider, **options)], flush, exporter=exporter)
 
 
 def _zero_code() -> Variant:
