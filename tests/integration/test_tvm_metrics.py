@@ -182,6 +182,24 @@ def test_folded_passes_count(emit: str, everything: Telemetry) -> None:
     assert any(name.startswith("compile") for name in linked)
 
 
+@pytest.mark.parametrize("emit", ["all", "slow"])
+@pytest.mark.parametrize("sampler", ["always_on", "always_off"])
+def test_compiles_that_are_handed_on_in_parts_count_once(
+    emit: str, sampler: str, everything: Telemetry
+) -> None:
+    """As long ones are, so that memory is bounded: nothing counts twice, nothing is left out."""
+    found = _run(
+        variables={
+            "OTEL_PYTHON_TILELANG_PART_SPANS": "3",
+            "OTEL_PYTHON_TILELANG_EMIT": emit,
+            "OTEL_TRACES_SAMPLER": sampler,
+        }
+    )
+    assert found.passes() == everything.passes()
+    for metric in (_COMPILE, "tilelang.compile.failures"):
+        assert _counts(found, metric) == _counts(everything, metric)
+
+
 def test_traces_that_nobody_takes_cost_no_metric(everything: Telemetry) -> None:
     """Metrics alone: no tracer provider is asked for anything."""
     found = _run(variables={"OTEL_TRACES_EXPORTER": "none"})
