@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from tilelang_otel.version import __version__
 
 if TYPE_CHECKING:
-    from tilelang_otel._config import Options
+    from tilelang_otel._options import Options
     from tilelang_otel._warmup import mark_warmup_done
     from tilelang_otel.instrumentor import (
         TileLangInstrumentor,
@@ -38,7 +38,7 @@ __all__ = [
 
 _MODULES = {
     "OTelPassObserver": "tilelang_otel.observer",
-    "Options": "tilelang_otel._config",
+    "Options": "tilelang_otel._options",
     "TVMInstrumentor": "tilelang_otel.instrumentor",
     "TileLangInstrumentor": "tilelang_otel.instrumentor",
     "configure": "tilelang_otel.provider",

@@ -21,15 +21,12 @@ from opentelemetry.context import Context
 from opentelemetry.metrics import MeterProvider
 from opentelemetry.trace import Tracer, TracerProvider
 
-from tilelang_otel import _background, _crash, _sigterm, _warmup, _watchdog, semconv
-from tilelang_otel._config import Settings, crash_directory, read_settings
-from tilelang_otel._courier import Courier
+from tilelang_otel import _crash, _routes, _sigterm, _warmup, _watchdog, semconv
+from tilelang_otel._config import Settings, read_settings
 from tilelang_otel._emission import Emission
-from tilelang_otel._folding import Folding
 from tilelang_otel._frames import Failure, Record
 from tilelang_otel._guard import guard
 from tilelang_otel._metrics import Instruments, Metrics
-from tilelang_otel._providers import facts_of
 from tilelang_otel._recording import Clock, Recording
 from tilelang_otel._scopes import CompileScope, Describe, Work
 from tilelang_otel.version import __version__
@@ -53,16 +50,9 @@ class _Thread(threading.local):
 _thread = _Thread()
 
 
-class _Child:
-    """What holds in a forked child: it may leave at any moment, without notice."""
-
-    flushes = False
-
-
 def _forget_the_parents() -> None:
     # What the parent process was recording when it forked is the parent's to emit.
     _thread.recordings.clear()
-    _Child.flushes = True
 
 
 os.register_at_fork(after_in_child=_forget_the_parents)
@@ -142,7 +132,7 @@ class Recorder:
             with guard:
                 # They may have to be made first, which is not the compile's time.
                 self.tracer()
-                self._crash_record()
+                _routes.prepare(self.settings, self.provider())
             recording = Recording(self)
             item = (self, self.provider(), recording)
             _thread.recordings.append(item)
@@ -181,9 +171,9 @@ class Recorder:
         provider = recording.provider
         with guard:
             recording.finish(error)
-        if _Child.flushes and provider is not None:
+        if provider is not None:
             with guard:
-                self._flush_in_child(provider)
+                _routes.flush_in_child(provider, self.settings.exit_timeout_s)
 
     def compile_scope(
         self,
@@ -260,74 +250,17 @@ class Recorder:
             wall_offset_ns: What to add to a record's times to get wall clock times.
             is_sampled: Whether there are to be spans.
         """
-        settings = self.settings
-        provider = self.provider()
-        facts = facts_of(provider)
-        if settings.stall_limit_s is not None:
-            _watchdog.watch(settings.stall_limit_s)
-        trace_id = 0
-        crash_log = None
-        if is_sampled:
-            parent = trace.get_current_span(context).get_span_context()
-            own = root.span.get_span_context() if root is not None else parent
-            trace_id = own.trace_id
-            if root is not None:
-                with guard:
-                    record = self._crash_record()
-                    crash_log = record and record.compile_began(
-                        trace_id,
-                        own.span_id,
-                        parent.span_id,
-                        root,
-                        wall_offset_ns,
-                        facts.tells_exports,
-                    )
-        is_background = facts.is_ours if settings.background is None else settings.background
-        emission = Emission(
-            provider,
+        if self.settings.stall_limit_s is not None:
+            _watchdog.watch(self.settings.stall_limit_s)
+        return _routes.emission(
+            self.settings,
+            self.provider(),
             tracer if is_sampled else None,
+            root,
             context,
             wall_offset_ns,
-            Folding(settings, root, trace_id),
             self.instruments(),
-            crash_log,
-            _background.send if is_background else _background.inline,
         )
-        return emission, crash_log
-
-    def _crash_record(self) -> _crash.CrashRecord | None:
-        """Return what keeps compiles for the case that this process dies, if asked for."""
-        if not self.settings.crash_record:
-            return None
-        provider = self.provider()
-        directory = crash_directory(self.settings)
-        _recover(provider, directory)
-        return _crash.for_process(directory, lambda: _resource_of(provider))
-
-    def _flush_in_child(self, provider: Any) -> None:
-        """Export what has ended, now; once in vain is enough."""
-        force_flush = getattr(provider, "force_flush", None)
-        if force_flush is None:
-            return
-        timeout_s = self.settings.exit_timeout_s
-        courier = Courier("tilelang-otel-child", restarts=False)
-        errand = courier.send(lambda: force_flush(int(timeout_s * 1000)))
-        courier.close()
-        _Child.flushes = errand.wait(timeout_s) and errand.result is not False
-
-
-def _recover(provider: Any, directory: str) -> None:
-    """Have spans made of what other processes have left there, if the SDK is installed."""
-    try:
-        from tilelang_otel._sdk.recovery import start_recovery
-    except ImportError:
-        return
-    start_recovery(provider, directory)
-
-
-def _resource_of(provider: Any) -> Mapping[str, Any]:
-    """Return the attributes of a provider's resource, where it is the SDK's."""
-    return getattr(getattr(provider, "resource", None), "attributes", None) or {}
 
 
 def _pass_filter(settings: Settings) -> Callable[[str, int], bool] | None:

@@ -14,9 +14,9 @@ from opentelemetry import trace
 from opentelemetry.metrics import MeterProvider
 from opentelemetry.trace import TracerProvider
 
-from tilelang_otel._config import Options, read_options
 from tilelang_otel._context import load_propagators
 from tilelang_otel._guard import guard
+from tilelang_otel._options import Options, read_options
 from tilelang_otel._recorder import Recorder
 
 # The import below raises on a wrong OTEL_PROPAGATORS if nothing has been done about it.

@@ -17,9 +17,9 @@ from opentelemetry.metrics import MeterProvider
 from opentelemetry.trace import TracerProvider
 
 from tilelang_otel import semconv
-from tilelang_otel._config import Options, read_options
 from tilelang_otel._frames import ExceptionMark, Frame, FrameStack
 from tilelang_otel._guard import guard
+from tilelang_otel._options import Options, read_options
 from tilelang_otel._recorder import Recorder
 from tilelang_otel._recording import Recording
 from tilelang_otel.events._model import IncompletePass, PassEvent, PassEventObserver

@@ -15,7 +15,7 @@ from tests.support.fake_tvm import pass_context, run
 from tests.support.observers import observed
 from tests.support.spans import SpanMemory, assert_sound, outline
 from tests.support.threads import in_threads
-from tilelang_otel import _activity, _background, _providers, _recorder
+from tilelang_otel import _activity, _background, _providers, _routes
 from tilelang_otel._background import Pace
 from tilelang_otel._providers import Facts
 
@@ -282,9 +282,9 @@ def test_root_that_is_sent_to_the_background_is_over_when_the_compile_is(
     assert root.end_time == child.end_time + 1
 
 
-def test_forked_flag_of_the_recorder_is_off_here() -> None:
+def test_process_that_was_not_forked_flushes_nothing_by_itself() -> None:
     """A parent flushes nothing by itself."""
-    assert not _recorder._Child.flushes
+    assert not _routes._Child.flushes
 
 
 def _boom() -> None:

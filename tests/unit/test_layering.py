@@ -55,7 +55,7 @@ class Row:
 _TABLE = (
     Row("names", ("semconv", "environment_variables", "version")),
     Row("pure", ("_activity", "_courier", "_frames", "_interrupt", "_providers")),
-    Row("settings", ("_config",), ("names",)),
+    Row("settings", ("_config", "_options"), ("names",)),
     Row("variables", ("_otel", "_otel.*"), ("settings",)),
     Row("hygiene", ("_guard", "_scrub"), ("names", "pure", "settings"), _API),
     Row("events", ("events", "events.*"), ("pure",), ("tvm*", "tilelang*")),
@@ -75,6 +75,7 @@ _TABLE = (
             "_recording",
             "_scopes",
             "_context",
+            "_routes",
             "_sigterm",
             "_sigterm.*",
             "_watchdog",

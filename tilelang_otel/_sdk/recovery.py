@@ -94,7 +94,8 @@ def start_recovery(provider: Any, directory: str) -> None:
         provider: As for :func:`recover`.
         directory: As for :func:`recover`.
     """
-    if not claim(directory):
+    if processor_of(provider) is None or not claim(directory):
+        # Without the one, there may be another provider by the next time.
         return
 
     def work() -> None:

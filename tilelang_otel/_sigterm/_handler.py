@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import select
 import signal
-import sys
 import threading
 from collections.abc import Callable
 from types import FrameType
@@ -89,10 +88,8 @@ class Handler:
     def _handle(self, number: int, frame: FrameType | None) -> None:
         """Run in the main thread, when that runs Python again."""
         try:
-            # When Python shuts down, there are no other threads any more.
-            if not sys.is_finalizing():
-                flush = self._begin_flush()
-                flush.over.wait(flush.left_s())
+            flush = self._begin_flush()
+            flush.over.wait(flush.left_s())
         except Exception as error:  # noqa: BLE001 - the program must get its signal
             guard.report(error)
         finally:
@@ -164,6 +161,7 @@ class Handler:
 
     def _die(self) -> None:
         self._set_default(signal.SIGTERM)
+        # Whoever got the signal may have blocked it since.
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
         os.kill(os.getpid(), signal.SIGTERM)
 
