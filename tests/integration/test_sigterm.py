@@ -156,6 +156,26 @@ print("the end")
         assert program.output.endswith("the end\n")
 
 
+def test_ignored_sigterm_interrupts_no_system_call() -> None:
+    """As it would not have without a handler: C code needn't expect that."""
+    source = """
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+program = Program()
+program.compile()
+say("ready")
+buffer = ctypes.create_string_buffer(8)
+say(f"read {ctypes.CDLL(None).read(0, buffer, 8)}")
+"""
+    with _program(source) as program:
+        program.wait_for("ready")
+        poll_until(program.is_asleep, "the main thread reads", every_s=0.01)
+        program.terminate()
+        program.wait_for("open UNSET")
+        program.write("x")
+        assert program.end()[0] == 0
+        assert program.output.endswith("read 1\n")
+
+
 def test_handler_that_the_program_installs_later_is_left_alone() -> None:
     """Finished work is exported all the same, although the main thread runs no handler."""
     source = """
@@ -290,6 +310,26 @@ def test_interpreter_that_is_held_ends_when_it_is_free_again() -> None:
         assert seconds < _PROMPTLY_S
 
 
+def test_process_that_blocks_sigterm_again_ends_all_the_same() -> None:
+    """It has arrived, so it takes its course."""
+    source = """
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+program = Program()
+def let_one_through():
+    sys.stdin.readline()
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+threading.Thread(target=let_one_through).start()
+program.compile(hang_in_c)
+"""
+    with _program(source) as program:
+        program.wait_for("ready")
+        program.terminate()
+        program.write("now\n")
+        assert program.end(_PROMPTLY_S)[0] == -signal.SIGTERM
+        assert program.exported() == _GIVEN_UP
+
+
 def test_provider_that_raises_does_not_keep_the_signal_back() -> None:
     """Nothing of ours may."""
     source = """
@@ -322,7 +362,7 @@ program.compile()
 
 
 def test_sigterm_when_python_has_no_threads_any_more_ends_it_at_once() -> None:
-    """Nobody could export then, so nobody is waited for."""
+    """Nobody could export then, and nobody is waited for."""
     source = """
 program = Program(timeout_s=60)
 class Late:

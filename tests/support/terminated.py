@@ -19,7 +19,7 @@ from tests.support.signalled import exported_line
 from tilelang_otel._config import read_settings
 from tilelang_otel._recorder import Recorder
 
-__all__ = ["Program", "hang_in_c", "hang_in_python", "hold_the_interpreter"]
+__all__ = ["Program", "hang_in_c", "hang_in_python", "hold_the_interpreter", "say"]
 
 
 class _Printer(SpanExporter):
