@@ -35,9 +35,12 @@ def swallowed_interrupt(error: BaseException | None) -> KeyboardInterrupt | None
     was_ours = False
     code: CodeType | None = None
     while trace is not None:
-        was_ours = was_ours or (code is not None and code.co_filename.startswith(_PACKAGE))
-        code = trace.tb_frame.f_code
+        inner = trace.tb_frame.f_code
         trace = trace.tb_next
+        if inner.co_filename.startswith(_PACKAGE) and _is_handler(inner, [signal.SIGTERM]):
+            continue  # ours only hands on to the program's, which may have no frame
+        was_ours = was_ours or (code is not None and code.co_filename.startswith(_PACKAGE))
+        code = inner
     if code is None:
         return None
     if code.co_filename.startswith(_PACKAGE) or (was_ours and _is_handler(code, [signal.SIGINT])):
