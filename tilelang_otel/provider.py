@@ -152,15 +152,16 @@ def _configure_from_variables(
     _provider = provider
     _deliveries.extend(deliveries)
     _background.prepare()
-    settings = read_settings()
-    if settings.crash_record:
-        start_recovery(provider, crash_directory(settings))
     observe_dropped(deliveries)
     handler = ExitHandler(timeout_s)
     for leaving in (*deliveries, *set_up_other_signals(environment, provider.resource)):
         handler.add(leaving)
     # Processors that the application has added; deliveries are closed by then.
     handler.add(ShutDown(provider.shutdown, "traces of other processors", is_ours=False))
+    settings = read_settings()
+    if settings.crash_record:
+        # After the handler, so that the exit waits for it before all that takes spans.
+        start_recovery(provider, crash_directory(settings))
 
 
 def _configure_from_file(environment: OtelEnvironment, timeout_s: float) -> bool:

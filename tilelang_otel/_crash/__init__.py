@@ -12,11 +12,10 @@ import atexit
 import os
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
 from typing import Any
 
 from tilelang_otel._config import warn_once
-from tilelang_otel._crash._files import IS_SUPPORTED, DeadFile, dead_files, waiting
+from tilelang_otel._crash._files import IS_SUPPORTED, DeadFile, dead_files, forget_own, waiting
 from tilelang_otel._crash._reader import DeadCompile, DeadProcess, pid_of, read
 from tilelang_otel._crash._writer import CompileLog, CrashRecord
 
@@ -29,7 +28,6 @@ __all__ = [
     "dead_files",
     "exported",
     "for_process",
-    "own_path",
     "pid_of",
     "read",
     "waiting",
@@ -68,11 +66,6 @@ def exported(span_ids: Iterable[int]) -> None:
         _Process.record.exported(span_ids)
 
 
-def own_path() -> Path | None:
-    """Return the path of this process's file; None if it has none."""
-    return None if _Process.record is None else _Process.record.path
-
-
 def _open(directory: str, resource: Callable[[], Mapping[str, Any]]) -> CrashRecord | None:
     if not IS_SUPPORTED:
         warn_once("crash record", "there is no crash record on this system: it has no file locks")
@@ -96,6 +89,7 @@ def _forked() -> None:
     record, _Process.record = _Process.record, None
     _Process.is_settled = False
     _Process.lock = threading.Lock()
+    forget_own()
     if record is not None:
         # The file is the parent's. A child that compiles has one of its own.
         record.detach()

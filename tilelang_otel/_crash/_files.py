@@ -23,13 +23,16 @@ try:
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
-__all__ = ["IS_SUPPORTED", "DeadFile", "create", "dead_files", "waiting"]
+__all__ = ["IS_SUPPORTED", "DeadFile", "create", "dead_files", "forget_own", "waiting"]
 
 IS_SUPPORTED: Final = fcntl is not None
 
 _PREFIX: Final = "tilelang-otel-"
 _SUFFIX: Final = ".crash"
 _NEW_SUFFIX: Final = ".new"
+
+_own: Final[set[Path]] = set()
+"""The files that this process has made."""
 
 
 def create(directory: str, pid: int) -> tuple[Path, int, mmap.mmap]:
@@ -45,9 +48,11 @@ def create(directory: str, pid: int) -> tuple[Path, int, mmap.mmap]:
     Raises:
         OSError: It cannot be made there.
     """
-    folder = Path(directory)
+    folder = Path(os.path.abspath(directory))
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     path = folder / f"{_PREFIX}{pid}-{secrets.token_hex(4)}{_SUFFIX}"
+    # Before anybody can see it: a thread of this process would get its lock.
+    _own.add(path)
     new = path.with_suffix(_NEW_SUFFIX)
     descriptor = os.open(new, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
     try:
@@ -91,16 +96,17 @@ class DeadFile:
             self.path.unlink()
 
 
-def dead_files(directory: str, own: Path | None = None) -> Generator[DeadFile, None, None]:
+def dead_files(directory: str) -> Generator[DeadFile, None, None]:
     """Yield the files of dead processes, each locked until the next is asked for.
+
+    Files of this process are not touched: their locks do not hold against itself, and
+    to close one once more would give up its lock.
 
     Args:
         directory: Where to look; need not exist.
-        own: The file of this process, which is not touched: to close it once more
-            would give up its lock.
     """
     for path in _paths(directory):
-        if path == own:
+        if path in _own:
             continue
         with contextlib.suppress(OSError):
             descriptor = os.open(path, os.O_RDWR)
@@ -112,9 +118,14 @@ def dead_files(directory: str, own: Path | None = None) -> Generator[DeadFile, N
                 os.close(descriptor)
 
 
-def waiting(directory: str, own: Path | None = None) -> int:
+def waiting(directory: str) -> int:
     """Return how many files of dead processes there are."""
-    return sum(1 for _ in dead_files(directory, own))
+    return sum(1 for _ in dead_files(directory))
+
+
+def forget_own() -> None:
+    """Own no file: in a forked child, those there were are the parent's."""
+    _own.clear()
 
 
 def _paths(directory: str) -> Iterator[Path]:
@@ -124,7 +135,7 @@ def _paths(directory: str) -> Iterator[Path]:
         return
     for name in names:
         if name.startswith(_PREFIX) and name.endswith(_SUFFIX):
-            yield Path(directory) / name
+            yield Path(os.path.abspath(directory)) / name
 
 
 def _read(descriptor: int) -> bytes:

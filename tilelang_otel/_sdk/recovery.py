@@ -7,6 +7,7 @@ file says is up to ``_crash``, how a record becomes a span to ``_spans``.
 
 from __future__ import annotations
 
+import atexit
 import logging
 import threading
 from collections.abc import Iterator, Mapping
@@ -31,6 +32,9 @@ __all__ = ["Recovered", "claim", "describe", "processor_of", "recover", "start_r
 _logger = logging.getLogger(__name__)
 
 _FLUSH_TIMEOUT_MS: Final = 30_000
+
+_EXIT_S: Final = 5.0
+"""How long the exit of the process waits for a recovery that goes on."""
 
 
 @dataclass
@@ -72,7 +76,7 @@ def recover(
     processor = processor_of(provider)
     if processor is None:
         return found
-    for file in _crash.dead_files(directory, _crash.own_path()):
+    for file in _crash.dead_files(directory):
         with guard:
             process = _read(file, signals or {}, ended_ns)
             if process is not None and process.compiles:
@@ -105,7 +109,10 @@ def start_recovery(provider: Any, directory: str) -> None:
                 _logger.info("%s", describe(found))
 
     with guard:
-        threading.Thread(target=work, name="tilelang-otel-recovery", daemon=True).start()
+        thread = threading.Thread(target=work, name="tilelang-otel-recovery", daemon=True)
+        thread.start()
+        # What is cut off halfway would come twice: the file stays.
+        atexit.register(thread.join, _EXIT_S)
 
 
 def claim(directory: str) -> bool:
