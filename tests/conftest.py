@@ -15,7 +15,7 @@ import pytest
 from opentelemetry import trace
 
 from tests.support.spans import SpanMemory
-from tilelang_otel import _activity, _config, _recorder, _warmup
+from tilelang_otel import _activity, _config, _warmup
 from tilelang_otel._guard import guard
 from tilelang_otel.events import _callbacks
 
@@ -105,12 +105,13 @@ def nothing_left_behind(
         yield
     finally:
         guard.reraise = reraised
-        recordings = list(_recorder._thread.recordings)
+        recordings = list(_activity.thread.recordings)
         entries = list(_callbacks._thread.entries)
-        _recorder._thread.recordings.clear()
+        _activity.thread.recordings.clear()
         _callbacks._thread.entries.clear()
         running = _activity.running()
-        _activity._State.running.clear()
+        for stack in _activity._State.stacks.values():
+            stack.clear()
     assert not trace.get_current_span().get_span_context().is_valid, "a span is still current"
     assert recordings == [], "a recording is still running"
     assert running == [], "a recording counts as running"

@@ -1,4 +1,4 @@
-"""Which compiles run now, and whether one of them is about to need Python.
+"""Which compiles are recorded now, on which thread, and whether one is about to need Python.
 
 A thread of ours that makes or encodes spans holds Python's lock for milliseconds at a
 time, and a compile that comes back from C++ meanwhile has to wait, at each of its
@@ -9,11 +9,12 @@ while a pass or code generation runs that has been running for a while.
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Callable
 from typing import Any, ClassVar, Final, Protocol
 
-__all__ = ["Running", "began", "ended", "is_quiet", "running", "wait_until_quiet"]
+__all__ = ["Running", "ended", "is_quiet", "running", "thread", "wait_until_quiet"]
 
 _QUIET_NS: Final = 3_000_000
 """After how long without a callback more of the same is likely."""
@@ -33,25 +34,40 @@ class Running(Protocol):
     current: Any
     """The innermost open record; None if there is none."""
 
+    is_muted: bool
+    """Whether it is not recorded after all."""
+
 
 class _State:
-    running: ClassVar[set[Any]] = set()
+    stacks: ClassVar[dict[int, list[Any]]] = {}
     last_end_s = 0.0
 
 
+class Thread(threading.local):
+    """This thread's part of what runs.
+
+    Attributes:
+        recordings: What is recorded on this thread, outermost first; each is a
+            ``Running``. Whoever changes the list has told everybody.
+    """
+
+    def __init__(self) -> None:
+        # Of a thread that has ended, the list stays, empty, until its id is used again.
+        self.recordings: list[Any] = []
+        _State.stacks[threading.get_ident()] = self.recordings
+
+
+thread = Thread()
+
+
 def running() -> list[Any]:
-    """Return the compiles that are being recorded, on all threads; each is a ``Running``."""
-    return list(_State.running)
+    """Return what is recorded now, on all threads; each is a ``Running``."""
+    stacks = list(_State.stacks.values())
+    return [one for stack in stacks for one in list(stack) if not one.is_muted]
 
 
-def began(compile_: Running) -> None:
-    """Take note of a compile."""
-    _State.running.add(compile_)
-
-
-def ended(compile_: Running) -> None:
-    """Forget a compile."""
-    _State.running.discard(compile_)
+def ended() -> None:
+    """Take note that a compile has ended."""
     _State.last_end_s = time.monotonic()
 
 
@@ -81,10 +97,12 @@ def _is_quiet(compile_: Running) -> bool:
     return compile_.now_ns() - max(record.start_ns, record.last_ns) >= _QUIET_NS
 
 
-def _forget_the_parents() -> None:
-    # A forked child runs none of what its parent compiles.
-    _State.running = set()
+def _forked() -> None:
+    # A forked child compiles none of what its parent does, on whichever thread.
+    thread.recordings.clear()
+    _State.stacks.clear()
+    _State.stacks[threading.get_ident()] = thread.recordings
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_the_parents)
+    os.register_at_fork(after_in_child=_forked)

@@ -8,8 +8,6 @@ raises into the compile.
 from __future__ import annotations
 
 import fnmatch
-import os
-import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
@@ -22,6 +20,7 @@ from opentelemetry.metrics import MeterProvider
 from opentelemetry.trace import Tracer, TracerProvider
 
 from tilelang_otel import _crash, _routes, _sigterm, _warmup, _watchdog, semconv
+from tilelang_otel._activity import ended, thread
 from tilelang_otel._config import Settings, read_settings
 from tilelang_otel._emission import Emission
 from tilelang_otel._frames import Failure, Record
@@ -37,25 +36,6 @@ __all__ = ["Recorder"]
 look_up_provider: Callable[[], TracerProvider] = trace.get_tracer_provider
 """Finds the tracer provider of whoever names none. ``tilelang-otel run`` sets it, to
 build one no sooner than a compile needs it."""
-
-
-class _Thread(threading.local):
-    """The recordings that are running on this thread, outermost first."""
-
-    def __init__(self) -> None:
-        self.recordings: list[tuple[Recorder, TracerProvider | None, Recording]] = []
-        """Each with who began it, and the provider that was found for it."""
-
-
-_thread = _Thread()
-
-
-def _forget_the_parents() -> None:
-    # What the parent process was recording when it forked is the parent's to emit.
-    _thread.recordings.clear()
-
-
-os.register_at_fork(after_in_child=_forget_the_parents)
 
 
 class Recorder:
@@ -95,8 +75,9 @@ class Recorder:
 
     def current(self) -> Recording | None:
         """Return this thread's recording for this tracer provider."""
-        for recorder, provider, recording in reversed(_thread.recordings):
-            if recorder.tracer_provider is self.tracer_provider or provider is self.provider():
+        for recording in reversed(thread.recordings):
+            is_named = recording.host.tracer_provider is self.tracer_provider
+            if is_named or recording.found_provider is self.provider():
                 return recording
         return None
 
@@ -133,15 +114,14 @@ class Recorder:
                 # They may have to be made first, which is not the compile's time.
                 self.tracer()
                 _routes.prepare(self.settings, self.provider())
-            recording = Recording(self)
-            item = (self, self.provider(), recording)
-            _thread.recordings.append(item)
+            recording = Recording(self, self.provider())
+            thread.recordings.append(recording)
             try:
                 with guard:
                     recording.begin(name, attributes, has_root)
             except BaseException:
                 # A signal: nobody will know of the recording, to end it.
-                _thread.recordings.remove(item)
+                thread.recordings.remove(recording)
                 raise
         recording.scopes += 1
         return recording
@@ -151,10 +131,10 @@ class Recorder:
 
         Called where an outermost scope may begin: it would join them for ever.
         """
-        for item in [item for item in _thread.recordings if not item[2].is_alive()]:
-            _thread.recordings.remove(item)
+        for recording in [each for each in thread.recordings if not each.is_alive()]:
+            thread.recordings.remove(recording)
             with guard:
-                item[2].finish(None)
+                recording.finish(None)
 
     def leave(self, recording: Recording, error: BaseException | Failure | None = None) -> None:
         """Leave a scope of a recording; the outermost one emits everything.
@@ -167,7 +147,8 @@ class Recorder:
         if recording.scopes > 0:
             return
         # First of all, so that whatever cuts the rest short leaves nothing running.
-        _thread.recordings[:] = [r for r in _thread.recordings if r[2] is not recording]
+        thread.recordings[:] = [each for each in thread.recordings if each is not recording]
+        ended()
         provider = recording.provider
         with guard:
             recording.finish(error)

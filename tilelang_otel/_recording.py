@@ -101,19 +101,22 @@ class Recording(FrameLog):
         current: The innermost open record.
         is_alive: Whether its end can still come. Set by whoever can tell.
         instruments: The metrics that it counts in, if any.
+        host: Who has it.
+        found_provider: The tracer provider that was in force when it began.
         provider: The tracer provider of its spans; None while it is muted.
         thread_name: Name of its thread.
         now_ns: The clock of the records' times.
     """
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: Host, found_provider: Any) -> None:
         self.is_muted = True
+        self.host = host
+        self.found_provider = found_provider
         self.scopes = 0
         self.root: Record | None = None
         self.current: Record | None = None
         self.is_alive: Callable[[], bool] = _always
         self.instruments: Instruments | None = None
-        self._host = host
         self._wants = host.wants
         self.now_ns = host.clock.monotonic_ns
         self._part_spans = host.settings.part_spans
@@ -146,7 +149,7 @@ class Recording(FrameLog):
         if _context.is_suppressed():
             return
         began_ns = time.perf_counter_ns()
-        host = self._host
+        host = self.host
         tracer = host.tracer()
         self.instruments = host.instruments()
         must_record = self.instruments is not None or host.needs_unsampled()
@@ -179,7 +182,6 @@ class Recording(FrameLog):
         )
         self.is_muted = False
         self.thread_name = threading.current_thread().name
-        _activity.began(self)
         self._own_ns += time.perf_counter_ns() - began_ns
 
     @property
@@ -342,7 +344,6 @@ class Recording(FrameLog):
         Args:
             error: The exception that is leaving the outermost scope, if any.
         """
-        _activity.ended(self)
         records, self._records = self._records, []
         self.is_alive = _always
         if self._pid != os.getpid():
