@@ -59,6 +59,23 @@ def test_sigterm_between_compiles_exports_what_waits() -> None:
         assert program.exported() == _ALL_FINISHED
 
 
+def test_sigterm_right_after_a_compile_exports_all_of_it() -> None:
+    """A thread may still be making its spans."""
+    source = """
+program = Program(background=True)
+with program.recorder.compile_scope(lambda: ("compile", {})):
+    for _ in range(2000):
+        with program.recorder.work(lambda: ("done", {})):
+            pass
+hang_in_c()
+"""
+    with _program(source) as program:
+        program.wait_for("ready")
+        program.terminate()
+        assert program.end()[0] == -signal.SIGTERM
+        assert program.exported() == ["compile UNSET", *2000 * ["done UNSET"]]
+
+
 def test_sigterm_during_compiles_of_other_threads_exports_them() -> None:
     """Whichever threads compile, and wherever the main thread is."""
     source = """

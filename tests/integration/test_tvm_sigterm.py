@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import signal
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from tests.support.command import run_command
+from tests.support.metrics import points_of
 from tests.support.received import ReceivedSpan
 from tests.support.receiver import PROTOCOLS, OTLPReceiver, Protocol, RefusingEndpoint
 from tests.support.require import require_tvm
@@ -79,6 +81,34 @@ def test_sigterm_during_a_pass_exports_the_whole_tree(hang: str, protocol: Proto
         assert (status, program.output) == (-signal.SIGTERM, "ready\n")
         assert _trees(receiver.spans) == _DIED
     assert seconds < _PROMPTLY_S
+
+
+def test_sigterm_right_after_a_compile_exports_all_of_its_spans_and_metrics() -> None:
+    """Spans are made in the background, and metrics sent once a minute: neither is lost."""
+    source = """
+transform.Sequential([python_pass("Quick", lambda mod: mod)] * 3000)(empty_module())
+hang_in_c()
+"""
+    with OTLPReceiver() as receiver:
+        environment = {**receiver.environment(), **_ON, "OTEL_METRICS_EXPORTER": "otlp"}
+        with SignalledProgram(_SETUP + source, environment) as program:
+            program.wait_for("ready")
+            program.terminate()
+            assert program.end()[0] == -signal.SIGTERM
+        names = Counter(span.name for span in receiver.spans)
+        points = [
+            point
+            for request in receiver.requests
+            if request.signal == "metrics"
+            for point in points_of(request.message)
+        ]
+    assert names == {"PassContext": 1, "sequential": 1, "Quick": 3000}
+    [count] = [
+        point.count
+        for point in points
+        if point.metric == "tvm.pass.duration" and point.attributes["tvm.pass.name"] == "Quick"
+    ]
+    assert count == 3000
 
 
 def test_sigterm_without_the_option_does_what_it_did() -> None:

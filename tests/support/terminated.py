@@ -46,14 +46,21 @@ class Program:
     Args:
         exporter_hangs: Whether exporting never ends.
         timeout_s: How many seconds SIGTERM may wait for it.
+        background: Whether another thread makes the spans.
     """
 
-    def __init__(self, exporter_hangs: bool = False, timeout_s: float = 20.0) -> None:
+    def __init__(
+        self, exporter_hangs: bool = False, timeout_s: float = 20.0, background: bool = False
+    ) -> None:
         self.provider = TracerProvider(shutdown_on_exit=False)
         self.provider.add_span_processor(
-            BatchSpanProcessor(_Printer(exporter_hangs), schedule_delay_millis=3_600_000)
+            BatchSpanProcessor(
+                _Printer(exporter_hangs), max_queue_size=8192, schedule_delay_millis=3_600_000
+            )
         )
-        settings = read_settings(flush_on_sigterm=True, exit_timeout_s=timeout_s)
+        settings = read_settings(
+            flush_on_sigterm=True, exit_timeout_s=timeout_s, background=background
+        )
         self.recorder = Recorder(self.provider, settings)
 
     def compile(self, body: Callable[[], object] = lambda: None, name: str = "compile") -> None:
