@@ -1,8 +1,8 @@
 """``tilelang-otel doctor``: whether traces would arrive, and why not.
 
 Owns the options, the report on the terminal and as JSON, and the exit code.
-What is found is up to ``_doctor.facts``, what is likely wrong with it to
-``_doctor.advice``, and the test span to ``_doctor.send``.
+What is found is up to ``_doctor.facts`` and ``_doctor.production``, what is likely
+wrong with it to ``_doctor.advice``, and the test span to ``_doctor.send``.
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ __all__ = ["add_parser", "main"]
 
 _DESCRIPTION = """\
 Check that traces would arrive: what can be traced here, which OpenTelemetry
-variables are in force and what is wrong with them, and whether a receiver takes
-a test span. Credentials are never shown."""
+variables are in force and what is wrong with them, what is kept for the case that
+a process dies, and whether a receiver takes a test span. Credentials are never
+shown."""
 
 _EPILOG = """\
 exit code: 0 if the test span was accepted, or none was to be sent; else 1."""
@@ -94,10 +95,12 @@ def main(args: argparse.Namespace) -> int:
 
 def _gather(environment: OtelEnvironment) -> dict[str, Any]:
     """Return everything that can be said without sending anything."""
-    from tilelang_otel.cli._doctor import facts
+    from tilelang_otel.cli._doctor import facts, production
     from tilelang_otel.cli._doctor.advice import advise
 
-    settings, problems = facts.find_settings()
+    settings, shown_settings, problems = facts.find_settings()
+    records = production.find_crash_records(settings)
+    advice = [*advise(environment), *production.advise_on_crash_records(records)]
     wrong = [environment.mask(problem.message) for problem in environment.problems]
     sampler = environment.get("OTEL_TRACES_SAMPLER") or "parentbased_always_on"
     argument = environment.get("OTEL_TRACES_SAMPLER_ARG")
@@ -109,8 +112,10 @@ def _gather(environment: OtelEnvironment) -> dict[str, Any]:
         "config_file": environment.get("OTEL_CONFIG_FILE"),
         "sampler": sampler if argument is None else f"{sampler}({argument})",
         "service_name": facts.find_service_name(environment),
-        "settings": [dataclasses.asdict(setting) for setting in settings],
-        "warnings": [*wrong, *problems, *advise(environment)],
+        "production": dict(production.describe_production(settings, records, environment)),
+        "crash_record": dataclasses.asdict(records),
+        "settings": [dataclasses.asdict(setting) for setting in shown_settings],
+        "warnings": [*wrong, *problems, *advice],
     }
 
 
@@ -149,6 +154,7 @@ def _show(report: dict[str, Any], console: Console) -> None:
         ((name, version or "not installed") for name, version in report["versions"].items()),
     )
     _section(console, "Where traces go", _export_rows(report))
+    _section(console, "In production", report["production"].items())
     settings: list[dict[str, Any]] = report["settings"]
     _section(
         console,

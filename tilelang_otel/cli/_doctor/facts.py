@@ -131,8 +131,8 @@ def find_service_name(environment: OtelEnvironment) -> str | None:
     return None if name.startswith("unknown_service") else name
 
 
-def find_settings() -> tuple[list[Setting], list[str]]:
-    """Return this package's settings, and a line for each wrong value."""
+def find_settings() -> tuple[Settings, list[Setting], list[str]]:
+    """Return this package's settings as they are, as they are shown, and what is wrong."""
     problems: list[str] = []
     with listening(problems, to="tilelang_otel._config"):
         settings = read_settings()
@@ -144,10 +144,12 @@ def find_settings() -> tuple[list[Setting], list[str]]:
         value = _shown(getattr(settings, field.name))
         found.append(Setting(variable, value, is_default=not is_given or is_wrong))
     known = set(environment_variables.__all__)
-    return [setting for setting in found if setting.variable in known], problems
+    return settings, [setting for setting in found if setting.variable in known], problems
 
 
 def _shown(value: Any) -> str:
+    if value is None:
+        return ""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, tuple):
