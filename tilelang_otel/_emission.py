@@ -174,7 +174,9 @@ class Emission:
                 self.emit(some)
             pace.made(len(some))
         if self._instruments is not None:
-            self._instruments.finished(records, self._context_of)
+            for start in range(0, len(records), pace.chunk):
+                self._instruments.finished(records[start : start + pace.chunk], self._context_of)
+                pace.made(0)
 
     def _context_of(self, record: Record) -> Context | None:
         return context_below(record, self.context)

@@ -14,7 +14,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
-from opentelemetry import trace
+from opentelemetry import metrics, trace
 
 from tilelang_otel import _background
 from tilelang_otel._config import crash_directory, read_settings, warn_once
@@ -91,7 +91,7 @@ def configure(
 
 
 def flush(timeout_s: float | None = None) -> bool:
-    """Export what has ended, and wait for it. Never raises because of an exporter.
+    """Export what has ended and been counted, and wait for it. Never raises because of an exporter.
 
     Args:
         timeout_s: How many seconds to wait. Default 5;
@@ -121,6 +121,7 @@ def flush(timeout_s: float | None = None) -> bool:
 
     def work() -> bool:
         is_in_time = force_flush(int(timeout_s * 1000)) is not False
+        _flush_metrics(timeout_s)
         return is_in_time and failed == [delivery.exporter.failed for delivery in deliveries]
 
     try:
@@ -130,6 +131,13 @@ def flush(timeout_s: float | None = None) -> bool:
     errand = courier.send(work)
     courier.close()
     return errand.wait(timeout_s) and errand.result is True
+
+
+def _flush_metrics(timeout_s: float) -> None:
+    """Export what has been counted, where the SDK counts; what became of it, it does not tell."""
+    force_flush = getattr(metrics.get_meter_provider(), "force_flush", None)
+    if force_flush is not None:
+        force_flush(timeout_s * 1000)
 
 
 def _configure_from_variables(

@@ -232,3 +232,22 @@ def _counts(telemetry: Telemetry, metric: str) -> dict[tuple[tuple[str, str], ..
         tuple(sorted(p.attributes.items())): p.value if p.count is None else p.count
         for p in telemetry.of(metric)
     }
+
+
+def test_flush_exports_what_was_counted_too() -> None:
+    """A job that is about to be suspended has told everything; nothing comes from its exit."""
+    program = """
+        import os
+        import tilelang_otel
+        tilelang_otel.configure()
+        tilelang_otel.instrument()
+        from tests.support import tvm_modules as modules
+        modules.compile_mlp()
+        print(tilelang_otel.flush(), flush=True)
+        os._exit(0)
+    """
+    with OTLPReceiver() as receiver:
+        done = run_program(program, {**receiver.environment(), "OTEL_METRICS_EXPORTER": "otlp"})
+        assert done.lines == ["True"], done.stderr
+        [message] = [r.message for r in receiver.requests if r.signal == "metrics"]
+        assert any(point.metric == _COMPILE for point in points_of(message))
