@@ -150,6 +150,16 @@ def test_program_that_reports_itself_is_not_reported_again(tmp_path: Path) -> No
     assert outline(_spans(tmp_path)) == ["PassContext", "  A"]
 
 
+def test_program_that_outlives_its_temporary_files_is_not_reported_twice(
+    tmp_path: Path, temporary: Path
+) -> None:
+    """Some systems remove what is old in the folder for temporary files."""
+    source = f"import shutil\ncompile('A')\nshutil.rmtree({str(temporary)!r})\n"
+    done = _run(tmp_path, source)
+    temporary.mkdir()
+    assert (done.returncode, len(_said(done))) == (0, 1)
+
+
 def test_receiver_gets_what_the_program_could_not_send(tmp_path: Path) -> None:
     """Exported where the program would have, and beside it to the file that was asked for."""
     with OTLPReceiver() as receiver:

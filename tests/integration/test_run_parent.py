@@ -290,14 +290,26 @@ def test_orphans_that_the_command_inherits_are_buried(tmp_path: Path) -> None:
     assert (process.returncode, shown) == (0, "buried\n")
 
 
-def test_crash_record_that_is_off_leaves_no_parent(tmp_path: Path, monkeypatch: Any) -> None:
-    """Then the program takes the command's place, as it always did."""
+@pytest.mark.parametrize(
+    ("variable", "value", "has_parent"),
+    [
+        ("OTEL_PYTHON_TILELANG_CRASH_RECORD", "off", False),
+        ("OTEL_PYTHON_TILELANG_CRASH_RECORD", "false", False),
+        ("OTEL_PYTHON_TILELANG_CRASH_RECORD", "on", True),
+        ("OTEL_PYTHON_TILELANG_CRASH_RECORD", "", True),
+        ("OTEL_TRACES_EXPORTER", "none", False),
+        ("OTEL_SDK_DISABLED", "true", False),
+    ],
+)
+def test_parent_is_there_only_where_it_could_do_something(
+    variable: str, value: str, has_parent: bool, tmp_path: Path, monkeypatch: Any
+) -> None:
+    """Else the program takes the command's place."""
     command = _command(_TRACED, tmp_path, "import os\nprint(os.getpid())\n")
-    for setting, has_parent in (("off", False), ("false", False), ("on", True), ("", True)):
-        monkeypatch.setenv("OTEL_PYTHON_TILELANG_CRASH_RECORD", setting)
-        with _start(command, tmp_path) as process:
-            shown, _ = process.communicate(timeout=60)
-        assert (int(shown) != process.pid) is has_parent
+    monkeypatch.setenv(variable, value)
+    with _start(command, tmp_path) as process:
+        shown, _ = process.communicate(timeout=60)
+    assert (int(shown) != process.pid) is has_parent
 
 
 def test_folder_for_temporary_files_that_cannot_be_written_leaves_no_parent(

@@ -6,6 +6,7 @@ setting is worth and where it comes from is up to ``_doctor.facts``.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import tempfile
 from dataclasses import dataclass
@@ -54,23 +55,32 @@ def find_crash_records(settings: Settings) -> CrashRecords:
 
 
 def _problem(directory: str) -> str:
-    try:
-        import fcntl
-    except ImportError:
+    if os.name == "nt":
         return "this system has no file locks"
-    folder = Path(directory).absolute()
-    # It is made when it is needed, with all that is above it.
-    while not folder.exists() and folder != folder.parent:
-        folder = folder.parent
+    folder, missing = Path(directory).absolute(), None
     try:
-        if folder != Path(directory).absolute():
-            is_possible = folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)
-            return "" if is_possible else f"{folder} cannot be written"
-        with tempfile.TemporaryFile(dir=folder) as file:
-            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # It is made when it is needed, with all that is above it.
+        while not folder.exists():
+            folder, missing = folder.parent, folder
+        if missing is None:
+            _lock_a_file(folder)
+            return ""
+        missing.mkdir(mode=0o700)
+        try:
+            _lock_a_file(missing)
+        finally:
+            with contextlib.suppress(OSError):  # somebody needs it by now
+                missing.rmdir()
     except OSError as error:
         return error.strerror or str(error)
     return ""
+
+
+def _lock_a_file(folder: Path) -> None:
+    import fcntl
+
+    with tempfile.TemporaryFile(dir=folder) as file:
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def describe_production(

@@ -98,7 +98,8 @@ def look_after(leavings: Leavings, destination: Destination, pid: int, status: i
         Whether there is something to say.
     """
     ended_ns = time.time_ns()
-    has_reported = os.path.exists(leavings.reported)
+    # Who cleans up temporary files takes the word of a long program with them.
+    has_reported = os.path.exists(leavings.reported) or not os.path.isdir(leavings.folder)
     dead = _dead_processes(leavings.records)
     if has_reported and not dead:
         leavings.remove()
