@@ -22,6 +22,8 @@ __all__ = ["SignalledProgram", "exported_line"]
 
 _ROOT = Path(__file__).parents[2]
 
+_POLL_S = 0.005
+
 
 def exported_line(span: Any, pid: int) -> str:
     """Return the line with which a program says that it has exported a span.
@@ -92,14 +94,19 @@ class SignalledProgram:
         lines = self.output.splitlines()
         return sorted(line.removeprefix(start) for line in lines if line.startswith(start))
 
-    def wait_for(self, text: str, timeout_s: float = 60.0) -> None:
+    def wait_for(self, text: str, timeout_s: float = 60.0, count: int = 1) -> None:
         """Wait until it has printed ``text``.
+
+        Args:
+            text: What to look for.
+            timeout_s: How many seconds to wait.
+            count: How often it must be there.
 
         Raises:
             AssertionError: It did not, in ``timeout_s`` seconds or before it ended.
         """
         deadline_s = time.monotonic() + timeout_s
-        while text not in self.output:
+        while self.output.count(text) < count:
             is_there = self._read(deadline_s)
             assert is_there, f"the program did not print {text!r}, but:\n{self.output}"
 
@@ -131,15 +138,18 @@ class SignalledProgram:
             AssertionError: It still runs after ``timeout_s`` seconds.
         """
         began_s = time.monotonic()
-        while self._read(began_s + timeout_s):
-            pass
-        try:
-            status = self._process.wait(max(began_s + timeout_s - time.monotonic(), 0.01))
-        except subprocess.TimeoutExpired:
-            raise AssertionError(
+        deadline_s = began_s + timeout_s
+        # Not until the end of its output: what it has started may go on.
+        while self._process.poll() is None:
+            assert time.monotonic() < deadline_s, (
                 f"the program still runs after {timeout_s} s; it printed:\n{self.output}"
-            ) from None
-        return status, time.monotonic() - began_s
+            )
+            if not self._read(min(time.monotonic() + _POLL_S, deadline_s)):
+                time.sleep(_POLL_S)
+        seconds = time.monotonic() - began_s
+        while self._read(time.monotonic()):
+            pass
+        return self._process.returncode, seconds
 
     def _read(self, deadline_s: float) -> bool:
         """Read more of what it prints; return False if there is no more, or not in time."""

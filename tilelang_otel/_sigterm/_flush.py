@@ -59,7 +59,8 @@ class Flush:
     def run(self) -> None:
         """Export what there is."""
         try:
-            for recording in active_recordings():
+            # The latest first: none is to end after one that it may be a part of.
+            for recording in sorted(active_recordings(), key=_start_ns, reverse=True):
                 with guard:
                     self._end(recording)
             # What is made by then can be exported, even if some more waits.
@@ -80,6 +81,11 @@ class Flush:
                 _mark(record)
         message = "the process died of SIGTERM"
         recording.give_up(Failure(semconv.ERROR_TYPE_PROCESS_DIED, message))
+
+
+def _start_ns(recording: Recording) -> int:
+    root = recording.root
+    return 0 if root is None else root.start_ns
 
 
 def _mark(record: Record) -> None:
