@@ -36,8 +36,9 @@ _DESCRIPTION = """\
 Run a program as Python would, and trace what it compiles with TVM or TileLang.
 
 Without an exporter in the OTEL_* variables, traces are appended to a file, and
-printed as a tree when the program ends. With one, they are exported there. What
-follows SCRIPT or MODULE belongs to the program."""
+printed as a tree when the program ends. With one, they are exported there. If the
+program dies, so is what it was compiling. What follows SCRIPT or MODULE belongs to
+the program."""
 
 _EPILOG = """\
 exit code: the program's, or 2 if there is no such program or FILE cannot be
