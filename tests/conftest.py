@@ -15,7 +15,7 @@ import pytest
 from opentelemetry import trace
 
 from tests.support.spans import SpanMemory
-from tilelang_otel import _activity, _config, _warmup
+from tilelang_otel import _activity, _config, _metrics, _warmup
 from tilelang_otel._guard import guard
 from tilelang_otel.events import _callbacks
 
@@ -60,11 +60,13 @@ class _Complaints(logging.Handler):
 
 @pytest.fixture(autouse=True)
 def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keep the machine's OpenTelemetry variables out, and warn anew in each test."""
+    """Keep the machine's OpenTelemetry variables out, and warn, and know names, anew in each test."""
     for name in list(os.environ):
         if name.startswith("OTEL_") or name in ("TRACEPARENT", "TRACESTATE", "BAGGAGE"):
             monkeypatch.delenv(name)
     _config._warned.clear()
+    for names in _metrics._limits.values():
+        monkeypatch.setattr(names, "_known", dict[str, str]())
     monkeypatch.setattr(_warmup._State, "is_done", False)
     monkeypatch.setattr(_warmup._State, "known", set[tuple[str, str]]())
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
+from typing import Any
+
 import pytest
 from opentelemetry import trace
 
@@ -16,9 +19,8 @@ def test_compile_in_a_request_after_the_warmup_is_its_marked_child(
     memory: SpanMemory, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Who looks at a slow request sees what was compiled in it, and that nobody wanted it."""
-    import tvm
-    from tvm import te
-
+    tvm: Any = importlib.import_module("tvm")
+    te = tvm.te
     a = te.placeholder((64, 32), name="A")
     func = te.create_prim_func([a, te.compute((64, 32), lambda i, j: a[i, j] + 1.0, name="B")])
     instrument(memory.provider, emit="compile")

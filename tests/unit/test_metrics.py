@@ -12,16 +12,9 @@ from opentelemetry.trace import set_span_in_context
 from tests.support.metrics import MetricMemory
 from tests.support.records import finished_compile, finished_pass
 from tests.support.spans import SpanMemory
-from tilelang_otel import _metrics, semconv
+from tilelang_otel import semconv
 from tilelang_otel._frames import Failure, Record
 from tilelang_otel._metrics import Instruments, Metrics
-
-
-@pytest.fixture(autouse=True)
-def fresh_names(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Forget which names other tests have used up."""
-    for names in _metrics._limits.values():
-        monkeypatch.setattr(names, "_known", {})
 
 
 @pytest.fixture

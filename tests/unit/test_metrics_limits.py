@@ -22,13 +22,6 @@ from tilelang_otel._frames import Failure, Record
 from tilelang_otel._metrics import Instruments, Metrics
 
 
-@pytest.fixture(autouse=True)
-def fresh_names(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Forget which names other tests have used up."""
-    for names in _metrics._limits.values():
-        monkeypatch.setattr(names, "_known", {})
-
-
 @pytest.fixture
 def memory() -> MetricMemory:
     """Keep metrics, of a provider that nobody else uses."""
