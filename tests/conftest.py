@@ -60,7 +60,7 @@ class _Complaints(logging.Handler):
 
 @pytest.fixture(autouse=True)
 def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keep the machine's OpenTelemetry variables out, and warn, and know names, anew in each test."""
+    """Keep the machine's OpenTelemetry variables out; warn, and know names, anew in each test."""
     for name in list(os.environ):
         if name.startswith("OTEL_") or name in ("TRACEPARENT", "TRACESTATE", "BAGGAGE"):
             monkeypatch.delenv(name)
