@@ -178,6 +178,14 @@ class Emission:
                 self._instruments.finished(records[start : start + pace.chunk], self._context_of)
                 pace.made(0)
 
+    def give_up(self, records: Sequence[Record]) -> None:
+        """End the spans that are started already, and make no others."""
+        self.emit([record for record in records if record.span is not None])
+        if self._crash_log is not None:
+            for record in records:
+                if record.span is None:
+                    self._crash_log.forget(record)
+
     def _context_of(self, record: Record) -> Context | None:
         return context_below(record, self.context)
 
@@ -200,7 +208,7 @@ class _Part:
 
     def give_up(self) -> None:
         """End what is started already: nothing of it."""
-        self._emission.emit([record for record in self._emitted if record.span is not None])
+        self._emission.give_up(self._emitted)
 
 
 class _Rest:
@@ -220,4 +228,4 @@ class _Rest:
 
     def give_up(self) -> None:
         """End what is started already: the root, and what others joined early."""
-        self._emission.emit([record for record in self._records if record.span is not None])
+        self._emission.give_up(self._records)

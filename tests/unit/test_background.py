@@ -295,3 +295,16 @@ def _boom() -> None:
 
 def _wait_for(event: threading.Event) -> None:
     assert event.wait(_DEADLINE_S)
+
+
+def test_compile_that_finds_no_room_still_ends_its_root(
+    memory: SpanMemory, background: _background._Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its passes are lost, and counted; what others have joined is there."""
+    monkeypatch.setattr(_background, "_MAX_WAITING", 3)
+    callbacks = observed(memory.provider, background=True)
+    with pass_context(callbacks):
+        for _ in range(5):
+            run(callbacks, "A")
+    assert outline(memory.spans) == ["PassContext"]
+    assert background.lost == 6
