@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from opentelemetry import trace
 
-from tilelang_otel import _background
 from tilelang_otel.cli._running.destination import FILE_EXPORTER, Destination
 
 if TYPE_CHECKING:
@@ -100,8 +99,6 @@ class Session:
         add(self._processor)
 
     def _export_at_once(self, provider: Any) -> None:
-        # From here on, spans are made by whoever compiles, when it has compiled.
-        _background.close()
         add = getattr(provider, "add_span_processor", None)
         if add is not None:
             from tilelang_otel.cli._running.child_spans import FlushWhenIdle
