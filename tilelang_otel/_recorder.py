@@ -25,8 +25,9 @@ from tilelang_otel._config import Settings, read_settings
 from tilelang_otel._emission import Emission
 from tilelang_otel._frames import Failure, Record
 from tilelang_otel._guard import guard
+from tilelang_otel._host import Clock
 from tilelang_otel._metrics import Instruments, Metrics
-from tilelang_otel._recording import Clock, Recording
+from tilelang_otel._recording import Recording
 from tilelang_otel._scopes import CompileScope, Describe, Work
 from tilelang_otel.version import __version__
 

@@ -18,18 +18,18 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from opentelemetry import context as otel_context
 from opentelemetry import trace
 from opentelemetry.context import Context
-from opentelemetry.trace import NoOpTracer, Span, Tracer
+from opentelemetry.trace import NoOpTracer, Span
 
 from tilelang_otel import _activity, _context, semconv
-from tilelang_otel._config import Settings
 from tilelang_otel._emission import Emission
 from tilelang_otel._frames import Failure, Frame, FrameLog, Record
 from tilelang_otel._guard import guard
+from tilelang_otel._host import Host
 from tilelang_otel._interrupt import is_from_signal
 from tilelang_otel._scrub import clean_kernel_name, clean_name, describe_failure
 from tilelang_otel._spans import context_below
@@ -38,57 +38,12 @@ if TYPE_CHECKING:
     from tilelang_otel._crash import CompileLog
     from tilelang_otel._metrics import Instruments
 
-__all__ = ["Clock", "Host", "Recording", "active_recordings"]
+__all__ = ["Recording", "active_recordings"]
 
 
 def active_recordings() -> list[Recording]:
     """Return what is being recorded now, on all threads."""
     return _activity.running()
-
-
-class Clock:
-    """Where times come from.
-
-    Attributes:
-        wall_ns: Nanoseconds since the epoch; read once for each recording.
-        monotonic_ns: Nanoseconds of a clock that never steps; for everything else.
-    """
-
-    def __init__(self, wall_ns: Callable[[], int], monotonic_ns: Callable[[], int]) -> None:
-        self.wall_ns = wall_ns
-        self.monotonic_ns = monotonic_ns
-
-
-class Host(Protocol):
-    """What a recording needs of whoever has it."""
-
-    settings: Settings
-    clock: Clock
-    wants: Callable[[str, int], bool] | None
-    """Tells from name and depth whether to record a pass; None if all are."""
-
-    def tracer(self) -> Tracer:
-        """Return what starts spans."""
-        ...
-
-    def instruments(self) -> Instruments | None:
-        """Return the metrics in force."""
-        ...
-
-    def needs_unsampled(self) -> bool:
-        """Tell whether compiles that are not sampled have to be recorded all the same."""
-        ...
-
-    def emission(
-        self,
-        tracer: Tracer,
-        root: Record | None,
-        context: Context,
-        wall_offset_ns: int,
-        is_sampled: bool,
-    ) -> tuple[Emission, CompileLog | None]:
-        """Return what takes a recording's records, and who keeps them for a crash."""
-        ...
 
 
 class Recording(FrameLog):

@@ -10,8 +10,8 @@ from opentelemetry.trace import TracerProvider
 from tests.support.fake_tvm import callbacks_for
 from tests.support.spans import Ticks
 from tilelang_otel import OTelPassObserver
+from tilelang_otel._host import Clock
 from tilelang_otel._recorder import Recorder
-from tilelang_otel._recording import Clock
 from tilelang_otel.events import PassEvent
 from tilelang_otel.events._callbacks import PassCallbacks
 

@@ -17,8 +17,8 @@ from tests.support.spans import SpanMemory, Ticks, assert_sound, outline
 from tilelang_otel import semconv
 from tilelang_otel._config import read_settings
 from tilelang_otel._folding import TraceBudget
+from tilelang_otel._host import Clock
 from tilelang_otel._recorder import Recorder
-from tilelang_otel._recording import Clock
 from tilelang_otel._scopes import Describe
 
 _MS = 1_000_000

@@ -15,8 +15,8 @@ from tests.support.fake_tvm import pass_context, run
 from tests.support.observers import WALL_NS, observed
 from tests.support.spans import SpanMemory, Ticks, assert_sound, outline, trees
 from tests.support.threads import in_threads
+from tilelang_otel._host import Clock
 from tilelang_otel._recorder import Recorder
-from tilelang_otel._recording import Clock
 from tilelang_otel._scopes import Describe
 
 

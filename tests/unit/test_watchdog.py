@@ -17,8 +17,9 @@ from tests.support.spans import SpanMemory
 from tests.support.threads import in_threads
 from tilelang_otel import _watchdog
 from tilelang_otel._config import read_settings
+from tilelang_otel._host import Clock
 from tilelang_otel._recorder import Recorder
-from tilelang_otel._recording import Clock, Recording, active_recordings
+from tilelang_otel._recording import Recording, active_recordings
 from tilelang_otel._scopes import Describe
 from tilelang_otel._watchdog import Watchdog
 
