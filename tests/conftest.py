@@ -42,9 +42,15 @@ _PATCHED = (
 )
 
 
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    # As for a background job of a shell, whose children would not die of it either.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+for _name, _handler in (
+    ("SIGINT", signal.default_int_handler),
+    ("SIGQUIT", signal.SIG_DFL),
+    ("SIGHUP", signal.SIG_DFL),
+):
+    _number = getattr(signal, _name, None)
+    if _number is not None and signal.getsignal(_number) is signal.SIG_IGN:
+        # As for a background job of a shell, whose children would not die of it either.
+        signal.signal(_number, _handler)
 
 
 class _Complaints(logging.Handler):
