@@ -112,7 +112,7 @@ class Recording(FrameLog):
             return
         parent = _context.parent_context()
         if has_root:
-            root = self.root = self.current = Record()
+            root = Record()
             root.name = clean_name(name)
             root.start_ns = self._start_ns
             if attributes is not None:
@@ -124,6 +124,8 @@ class Recording(FrameLog):
                 start_time=self._start_ns + self._wall_offset_ns,
             )
             root.span_context = trace.set_span_in_context(root.span, parent)
+            # Not before: a provider that raises must leave no root without a span.
+            self.root = self.current = root
             is_sampled = root.span.is_recording()
         else:
             # Without a root there is nobody to ask but the parent.

@@ -21,4 +21,4 @@ def test_tilelang_benchmark_counts_hold() -> None:
         timeout=200,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "4 of 4 counts" in done.stdout
+    assert "5 of 5 counts" in done.stdout

@@ -118,7 +118,9 @@ class Jaeger:
     def wait_for_trace(
         self, service: str, spans: int = 1, timeout_s: float = 30.0
     ) -> list[ReceivedSpan]:
-        """Return the only trace of a service, once it has so many spans.
+        """Return the only trace of a service, once it has so many spans and is of one piece.
+
+        Spans arrive in batches, those that end last in the last one.
 
         Args:
             service: The service's name.
@@ -130,6 +132,9 @@ class Jaeger:
             traces = self.traces(service)
             assert len(traces) == 1, f"{len(traces)} traces of {service}"
             assert len(traces[0]) >= spans, f"{len(traces[0])} spans"
+            stored = {span.span_id for span in traces[0]}
+            tops = [span.name for span in traces[0] if span.parent_span_id not in stored]
+            assert len(tops) == 1, f"spans without their parents: {tops[:5]}"
             return traces[0]
 
         return poll_until(check, f"a trace of {service} with {spans} spans in Jaeger", timeout_s)
