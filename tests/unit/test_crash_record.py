@@ -286,10 +286,14 @@ def test_names_and_attributes_have_an_end(record: CrashRecord) -> None:
     root = _root(small=1, large="x" * 5000, odd=object(), list=(1, 2))
     log = _began(record, root)
     record.names._used_bytes = layout.NAMES_BYTES - 5
-    log.opened(_pass("Too long for that", root, 110))
+    each = _pass("Too long for that", root, 110)
+    log.opened(each)
+    each.end_ns, each.failure = 120, Failure("TooLongAsWell")
+    log.closed(each)
     [compile_] = _read(record).compiles
     assert compile_.root.attributes == {"small": 1, "list": [1, 2]}
-    assert [each.name for each in compile_.records] == ["(unknown)"]
+    [read] = compile_.records
+    assert (read.name, read.failure and read.failure.type) == ("(unknown)", "_OTHER")
 
 
 def test_only_its_owner_can_read_the_file(record: CrashRecord) -> None:

@@ -16,18 +16,19 @@ __all__ = [
     "COMPILES_START",
     "COMPILE_BYTES",
     "COMPILE_FIELDS",
-    "COMPILE_SHIFT",
     "DONE",
     "ESTIMATED",
     "FAILED",
     "FILE_BYTES",
     "FRAME",
+    "GENERATION_SHIFT",
     "HEADER",
     "HEADER_BYTES",
     "LIVE",
     "MAGIC",
     "NAMES_BYTES",
     "NAMES_START",
+    "NEW_SLOT",
     "NO_NAME",
     "OPEN",
     "RECOVERED",
@@ -37,6 +38,7 @@ __all__ = [
     "SLOT_BYTES",
     "SLOT_END_BYTES",
     "SLOT_ERROR_BYTES",
+    "SLOT_KIND_BYTES",
     "SLOT_SPAN_BYTES",
     "USED",
     "VERSION",
@@ -69,15 +71,19 @@ attributes' JSON follow."""
 SLOTS_START: Final = COMPILES_START + COMPILES * COMPILE_BYTES
 SLOTS: Final = 65_536
 """As many as our default span queue holds."""
-SLOT: Final = struct.Struct("<IIQQIIQIIIIQ")
-"""Kind and compile, name, start, end, parent's slot plus one, sequence, span, depth,
-phase, parent sequence plus one, error type, generation of the compile. The end is 0
-while the record is open; the error type is none where nothing failed."""
+SLOT: Final = struct.Struct("=QQQIIIIIII4xQ")
+"""Start, end, span, name, parent's slot plus one, sequence, depth, phase, parent sequence
+plus one, error type plus one, and the kind with the compile's generation, which is
+written last: without it there is no record. Zero is what is not known. In the machine's
+own byte order, as single fields are written without packing."""
+NEW_SLOT: Final = struct.Struct("=Q16xIIIIII8xQ")
+"""The same of a record that has just started; the rest becomes zero."""
 SLOT_BYTES: Final = SLOT.size
-SLOT_END_BYTES: Final = 16
-SLOT_SPAN_BYTES: Final = 32
-SLOT_ERROR_BYTES: Final = 52
-"""Where in a slot these three are, which are written on their own."""
+SLOT_END_BYTES: Final = 8
+SLOT_SPAN_BYTES: Final = 16
+SLOT_ERROR_BYTES: Final = 48
+SLOT_KIND_BYTES: Final = 56
+"""Where in a slot these four are, which are written on their own."""
 
 FILE_BYTES: Final = SLOTS_START + SLOTS * SLOT_BYTES
 
@@ -89,8 +95,8 @@ CLIENT: Final = 0x4
 """The record is a child process's work."""
 ESTIMATED: Final = 0x8
 """Nobody saw the record's end."""
-COMPILE_SHIFT: Final = 8
-"""By how many bits the compile's index is shifted, beside those."""
+GENERATION_SHIFT: Final = 8
+"""By how many bits the compile's generation is shifted, beside those."""
 
 OPEN: Final = 1
 DONE: Final = 2

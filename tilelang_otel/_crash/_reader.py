@@ -60,18 +60,22 @@ class _Slot:
     """One slot, taken apart."""
 
     index: int
-    kind: int
-    name: int
     start_ns: int
     end_ns: int
+    span_id: int
+    name: int
     parent: int
     sequence: int
-    span_id: int
     depth: int
     phase: int
     outer: int
     error: int
-    generation: int
+    kind: int
+
+    @property
+    def generation(self) -> int:
+        """Which compile it is of."""
+        return self.kind >> layout.GENERATION_SHIFT
 
 
 def pid_of(content: bytes) -> int:
@@ -101,14 +105,13 @@ def read(content: bytes, ended_ns: int, is_end_known: bool, cause: str) -> DeadP
         return None
     start = layout.HEADER.size
     process = DeadProcess(pid, _attributes(content[start : start + resource_bytes]))
-    by_key: dict[tuple[int, int], DeadCompile] = {}
-    for index, generation, compile_ in _compiles(content):
-        by_key[index, generation] = compile_
+    by_generation: dict[int, DeadCompile] = {}
+    for generation, compile_ in _compiles(content):
+        by_generation[generation] = compile_
         process.compiles.append(compile_)
     placed: dict[tuple[int, int], Record] = {}
     for slot in sorted(_slots(content), key=lambda slot: (slot.start_ns, slot.index)):
-        key = slot.kind >> layout.COMPILE_SHIFT, slot.generation
-        owner = by_key.get(key)
+        owner = by_generation.get(slot.generation)
         if owner is None:
             continue
         record = _record(content, slot)
@@ -129,7 +132,7 @@ def read(content: bytes, ended_ns: int, is_end_known: bool, cause: str) -> DeadP
     return process
 
 
-def _compiles(content: bytes) -> Iterator[tuple[int, int, DeadCompile]]:
+def _compiles(content: bytes) -> Iterator[tuple[int, DeadCompile]]:
     for index in range(layout.COMPILES):
         start = layout.COMPILES_START + index * layout.COMPILE_BYTES
         fields = layout.COMPILE_FIELDS.unpack_from(content, start)
@@ -150,7 +153,7 @@ def _compiles(content: bytes) -> Iterator[tuple[int, int, DeadCompile]]:
                 content[text:data].decode("utf-8", "replace"),
             )
         trace = int.from_bytes(trace_id, "big")
-        yield index, generation, DeadCompile(trace, span_id, parent_id, wall_offset_ns, root)
+        yield generation, DeadCompile(trace, span_id, parent_id, wall_offset_ns, root)
 
 
 def _slots(content: bytes) -> Iterator[_Slot]:
@@ -159,7 +162,9 @@ def _slots(content: bytes) -> Iterator[_Slot]:
     end = len(content.rstrip(b"\0"))
     for index in range(min(layout.SLOTS, (end - layout.SLOTS_START) // size + 1)):
         start = layout.SLOTS_START + index * size
-        if start + size <= len(content) and content[start] & layout.USED:
+        if start + size > len(content):
+            return
+        if content[start + layout.SLOT_KIND_BYTES] & layout.USED:
             slot = _Slot(index, *layout.SLOT.unpack_from(content, start))
             if slot.start_ns:
                 yield slot
@@ -179,9 +184,8 @@ def _record(content: bytes, slot: _Slot) -> Record:
     record.start_ns = slot.start_ns
     record.end_ns = max(slot.end_ns, slot.start_ns) if slot.end_ns else 0
     record.end_estimated = bool(slot.kind & layout.ESTIMATED)
-    error = read_name(content, slot.error)
-    if error is not None and slot.end_ns:
-        record.failure = Failure(error)
+    if slot.error and slot.end_ns:
+        record.failure = Failure(read_name(content, slot.error - 1) or semconv.ERROR_TYPE_OTHER)
     return record
 
 
