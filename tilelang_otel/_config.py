@@ -9,22 +9,25 @@ read by its SDK.
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import logging
 import math
 import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from tilelang_otel import environment_variables as names
 
 __all__ = [
     "Settings",
+    "as_text",
     "cache_directory",
     "crash_directory",
     "mark_warned",
     "read_settings",
+    "reject_unknown",
     "warn_once",
     "warned",
 ]
@@ -91,19 +94,16 @@ class Settings:
     """Whether SIGTERM exports what has finished before it takes its course."""
 
 
+_BOOLEANS: Final = {"true": True, "on": True, "false": False, "off": False}
+
+
 def _boolean(value: Any) -> bool:
     if isinstance(value, bool):
         return value
     word = value.strip().lower() if isinstance(value, str) else ""
-    if word not in ("true", "false"):
+    if word not in _BOOLEANS:
         raise ValueError
-    return word == "true"
-
-
-def _switch(value: Any) -> bool:
-    words = {"on": True, "off": False}
-    word = value.strip().lower() if isinstance(value, str) else ""
-    return words[word] if word in words else _boolean(value)
+    return _BOOLEANS[word]
 
 
 def _extent(value: Any) -> str:
@@ -152,15 +152,17 @@ class _Source:
     variable: str
     parse: Callable[[Any], Any]
     accepts: str
+    unset: str = ""
+    """What holds where nothing is chosen, if the default's own value does not tell."""
 
 
 _SOURCES: Final[Mapping[str, _Source]] = {
     "capture_nested": _Source(names.OTEL_PYTHON_TILELANG_CAPTURE_NESTED, _boolean, "true or false"),
     "include": _Source(
-        names.OTEL_PYTHON_TILELANG_INCLUDE, _patterns, "shell patterns, separated by commas"
+        names.OTEL_PYTHON_TILELANG_INCLUDE, _patterns, "shell patterns, separated by commas", "all"
     ),
     "exclude": _Source(
-        names.OTEL_PYTHON_TILELANG_EXCLUDE, _patterns, "shell patterns, separated by commas"
+        names.OTEL_PYTHON_TILELANG_EXCLUDE, _patterns, "shell patterns, separated by commas", "none"
     ),
     "context_span": _Source(names.OTEL_PYTHON_TILELANG_CONTEXT_SPAN, _boolean, "true or false"),
     "part_age_s": _Source(
@@ -176,16 +178,43 @@ _SOURCES: Final[Mapping[str, _Source]] = {
     "trace_spans": _Source(
         names.OTEL_PYTHON_TILELANG_TRACE_SPANS, _count, "a whole number above 0"
     ),
-    "background": _Source(names.OTEL_PYTHON_TILELANG_BACKGROUND, _boolean, "true or false"),
-    "crash_record": _Source(names.OTEL_PYTHON_TILELANG_CRASH_RECORD, _switch, "on or off"),
-    "crash_directory": _Source(names.OTEL_PYTHON_TILELANG_CRASH_DIRECTORY, _path, "a path"),
+    "background": _Source(
+        names.OTEL_PYTHON_TILELANG_BACKGROUND,
+        _boolean,
+        "true or false",
+        "true for a provider of configure()",
+    ),
+    "crash_record": _Source(names.OTEL_PYTHON_TILELANG_CRASH_RECORD, _boolean, "on or off"),
+    "crash_directory": _Source(
+        names.OTEL_PYTHON_TILELANG_CRASH_DIRECTORY,
+        _path,
+        "a path",
+        "this package's cache directory",
+    ),
     "stall_limit_s": _Source(
-        names.OTEL_PYTHON_TILELANG_STALL_LIMIT, _seconds, "a number of seconds above 0"
+        names.OTEL_PYTHON_TILELANG_STALL_LIMIT, _seconds, "a number of seconds above 0", "no limit"
     ),
     "flush_on_sigterm": _Source(
         names.OTEL_PYTHON_TILELANG_FLUSH_ON_SIGTERM, _boolean, "true or false"
     ),
 }
+
+
+def as_text(setting: str, value: Any) -> str:
+    """Return a setting's value as one would write it into its variable.
+
+    Args:
+        setting: The setting's name in :class:`Settings`.
+        value: Its value; None, where nothing is chosen, becomes empty.
+    """
+    if isinstance(value, bool):
+        yes, no = _SOURCES[setting].accepts.split(" or ")
+        return yes if value else no
+    if isinstance(value, tuple):
+        return ",".join(cast("tuple[str, ...]", value))
+    if isinstance(value, float):
+        return f"{value:g}"
+    return "" if value is None else str(value)
 
 
 def cache_directory() -> Path:
@@ -221,6 +250,25 @@ def mark_warned(keys: Iterable[str]) -> None:
     _warned.update(keys)
 
 
+def reject_unknown(given: Iterable[str], known: Iterable[str]) -> None:
+    """Raise unless all options that were given are known.
+
+    Args:
+        given: Their names.
+        known: The names that there are.
+
+    Raises:
+        TypeError: One is not known. The message says what there is instead.
+    """
+    options = list(known)
+    for name in given:
+        if name in options:
+            continue
+        close = difflib.get_close_matches(name, options, 1)
+        advice = f"did you mean {close[0]}?" if close else f"there are {', '.join(sorted(options))}"
+        raise TypeError(f"unknown option {name}: {advice}")
+
+
 def read_settings(**keywords: Any) -> Settings:
     """Resolve the settings; a keyword that is None counts as not given.
 
@@ -234,6 +282,7 @@ def read_settings(**keywords: Any) -> Settings:
         TypeError: A keyword is no field of :class:`Settings`.
         ValueError: A keyword's value is not what the field accepts.
     """
+    reject_unknown(keywords, _SOURCES)
     values: dict[str, Any] = {}
     for field in dataclasses.fields(Settings):
         source = _SOURCES[field.name]
@@ -253,8 +302,6 @@ def read_settings(**keywords: Any) -> Settings:
             warn_once(
                 source.variable,
                 f"{source.variable}={text[:80]!r} is ignored: expected {source.accepts}; "
-                f"using {field.default!r}",
+                f"using {source.unset or as_text(field.name, field.default)}",
             )
-    if keywords:
-        raise TypeError(f"unknown option {', '.join(sorted(keywords))}")
     return Settings(**values)

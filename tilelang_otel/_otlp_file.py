@@ -61,11 +61,17 @@ class OTLPJSONLinesSpanExporter(SpanExporter):
     def __init__(self, path: str | os.PathLike[str] | None = None) -> None:
         self._path = os.path.abspath(read_settings(file=path).file)
         self._is_shut_down = False
+        self._reason = ""
 
     @property
     def path(self) -> str:
         """The absolute path of the file."""
         return self._path
+
+    @property
+    def failure_reason(self) -> str:
+        """Why the file could not be written, at the last try; empty if it could."""
+        return self._reason
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
         """Append ``spans`` as one line. Never raises.
@@ -83,10 +89,12 @@ class OTLPJSONLinesSpanExporter(SpanExporter):
         try:
             if line:
                 _append(self._path, line)
+                self._reason = ""
         except OSError as error:
+            self._reason = error.strerror or str(error)
             warn_once(
                 f"write {self._path}",
-                f"traces cannot be written to {self._path}: {error.strerror or error}; they are "
+                f"traces cannot be written to {self._path}: {self._reason}; they are "
                 f"lost until that is mended. {OTEL_PYTHON_TILELANG_FILE} chooses another file",
             )
             return SpanExportResult.FAILURE

@@ -104,7 +104,11 @@ def flush(timeout_s: float | None = None) -> bool:
     Raises:
         ValueError: ``timeout_s`` is not a number above 0.
     """
-    timeout_s = read_settings(exit_timeout_s=timeout_s).exit_timeout_s
+    try:
+        timeout_s = read_settings(exit_timeout_s=timeout_s).exit_timeout_s
+    except ValueError:
+        expected = "expected a number of seconds above 0"
+        raise ValueError(f"timeout_s={timeout_s!r}: {expected}") from None
     provider = trace.get_tracer_provider()
     force_flush = getattr(provider, "force_flush", None)
     if force_flush is None:

@@ -101,7 +101,10 @@ class CountingExporter(SpanExporter):
             self._said.clear()
             return result
         self.failed += len(spans)
-        if not self.is_quiet:
+        if reason := getattr(self._exporter, "failure_reason", ""):
+            # One of our own, which has warned by itself.
+            self._said.append(reason)
+        elif not self.is_quiet:
             warn_once(
                 f"export {self.target}",
                 f"traces cannot be delivered to {self.target}: {self.reason}. The program goes "

@@ -15,10 +15,10 @@ import re
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from tilelang_otel import environment_variables
-from tilelang_otel._config import Settings, read_settings
+from tilelang_otel._config import Settings, as_text, read_settings
 from tilelang_otel._otel.environment import OtelEnvironment
 from tilelang_otel._otel.targets import exporter_names, target_of
 from tilelang_otel._sdk.export_errors import listening
@@ -141,20 +141,10 @@ def find_settings() -> tuple[Settings, list[Setting], list[str]]:
         variable = f"OTEL_PYTHON_TILELANG_{field.name.removesuffix('_s').upper()}"
         is_given = bool(os.environ.get(variable, "").strip())
         is_wrong = any(problem.startswith(f"{variable}=") for problem in problems)
-        value = _shown(getattr(settings, field.name))
+        value = as_text(field.name, getattr(settings, field.name))
         found.append(Setting(variable, value, is_default=not is_given or is_wrong))
     known = set(environment_variables.__all__)
     return settings, [setting for setting in found if setting.variable in known], problems
-
-
-def _shown(value: Any) -> str:
-    if value is None:
-        return ""
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, tuple):
-        return ",".join(str(item) for item in value)  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
-    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _export(environment: OtelEnvironment, exporter: str) -> Export:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from opentelemetry import trace
 
+from tilelang_otel._config import warned
 from tilelang_otel.cli._running.destination import FILE_EXPORTER, Destination
 
 if TYPE_CHECKING:
@@ -151,7 +152,8 @@ class Session:
         """
         file = self.destination.file
         traces = [] if file is None else self._traces(file)
-        if not traces and (file is not None or self._provider is None):
+        is_lost = f"write {file}" in warned()
+        if not traces and not is_lost and (file is not None or self._provider is None):
             self._say(console, "no trace was recorded: nothing was compiled, or it was not sampled")
         if traces:
             from tilelang_otel.cli._drawing.tree import render_traces
@@ -171,7 +173,7 @@ class Session:
         if self._provider is None:
             return []
         if self._is_foreign:
-            return ["traces are exported where the program sends its own: it has a tracer provider"]
+            return ["traces go where the tracer provider sends them that the program has set up"]
         return [f"traces are exported to {target}" for target in self.destination.targets]
 
     def _traces(self, path: str) -> list[Trace]:
