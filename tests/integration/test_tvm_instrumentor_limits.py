@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import weakref
 from collections.abc import Iterator
 from typing import Any
@@ -80,11 +81,16 @@ def test_memory_stays_flat_over_hundreds_of_compiles(sampler: sampling.Sampler) 
     tilelang_otel.instrument(TracerProvider(sampler=sampler, shutdown_on_exit=False))
     compile_(300)
     gc.collect()
-    before_bytes, objects = resident_bytes(), len(gc.get_objects())
-    compile_(500)
-    gc.collect()
+    objects = len(gc.get_objects())
+    sizes_bytes = [resident_bytes()]
+    for _ in range(4):
+        compile_(150)
+        gc.collect()
+        sizes_bytes.append(resident_bytes())
     assert len(gc.get_objects()) - objects < 500
-    assert resident_bytes() - before_bytes < 4 << 20
+    # A leak is in each of them; what an allocator takes once, for whatever, is not.
+    growths_bytes = [after - before for before, after in itertools.pairwise(sizes_bytes)]
+    assert min(growths_bytes) < 1 << 20, growths_bytes
 
 
 def test_compile_leaves_no_context_entered_and_the_default_one_empty() -> None:
