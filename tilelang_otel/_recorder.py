@@ -64,6 +64,7 @@ class Recorder:
         meter_provider: MeterProvider | None = None,
     ) -> None:
         self.tracer_provider = tracer_provider
+        self.meter_provider = meter_provider
         self.settings = settings or read_settings()
         self.clock = clock or Clock(time.time_ns, time.perf_counter_ns)
         self.wants = _pass_filter(self.settings)

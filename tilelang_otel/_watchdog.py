@@ -130,9 +130,16 @@ class Watchdog:
         for recording in recordings:
             self._events[recording] = events.get(recording, 0)
             with guard:
+                is_explained = False
                 for record in _open(recording):
                     due_ns = known.get(record, self._limit_ns)
                     age_ns = recording.now_ns() - record.start_ns
+                    if is_explained:
+                        # What it takes so long for is inside of it, and told of already.
+                        if record in known:
+                            self._due_ns[record] = due_ns
+                        continue
+                    is_explained = age_ns >= self._limit_ns
                     if age_ns >= due_ns:
                         while due_ns <= age_ns:
                             due_ns *= 2

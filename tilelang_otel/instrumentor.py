@@ -6,7 +6,8 @@ up to the adapters.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+import logging
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 import wrapt
@@ -14,6 +15,7 @@ from opentelemetry import trace
 from opentelemetry.metrics import MeterProvider
 from opentelemetry.trace import TracerProvider
 
+from tilelang_otel._config import Settings
 from tilelang_otel._context import load_propagators
 from tilelang_otel._guard import guard
 from tilelang_otel._options import Options, read_options
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
 
 __all__ = ["TVMInstrumentor", "TileLangInstrumentor", "instrument", "uninstrument"]
 
+_logger = logging.getLogger(__name__)
+
 
 class _Adapter(Protocol):
     def put_on(self) -> None: ...
@@ -40,13 +44,16 @@ class _Layer:
 
     TileLang compiles with TVM, so both instrumentors need TVM's adapters; passes
     nest, so they may be put on only once.
+
+    Attributes:
+        recorder: Who records; None while the adapters are off.
     """
 
     def __init__(self, package: str, make: Callable[[Recorder], list[_Adapter]]) -> None:
         self._package = package
         self._make = make
         self._users: list[object] = []
-        self._recorder: Recorder | None = None
+        self.recorder: Recorder | None = None
         self._adapters: list[_Adapter] = []
 
     def acquire(self, user: object, recorder: Recorder) -> Recorder:
@@ -56,25 +63,25 @@ class _Layer:
             Who records: that of whoever came first.
         """
         self._users.append(user)
-        if self._recorder is None:
-            self._recorder = recorder
+        if self.recorder is None:
+            self.recorder = recorder
             with guard:
                 wrapt.register_post_import_hook(self._hook(recorder), self._package)
-        return self._recorder
+        return self.recorder
 
     def release(self, user: object) -> None:
         """Take the adapters off, unless somebody else needs them. Never raises."""
         self._users = [other for other in self._users if other is not user]
         if self._users:
             return
-        self._recorder = None
+        self.recorder = None
         while self._adapters:
             self._adapters.pop().take_off()
 
     def _hook(self, recorder: Recorder) -> Callable[[Any], None]:
         def hook(module: Any) -> None:
             # A hook cannot be unregistered, so it may come from an earlier life.
-            if recorder is self._recorder and not self._adapters:
+            if recorder is self.recorder and not self._adapters:
                 # The API loads its context when first used: not within a compile's span.
                 trace.get_current_span()
                 with guard:
@@ -175,8 +182,8 @@ def instrument(
 ) -> None:
     """Trace every compile of TVM and TileLang from here on.
 
-    May be called before or after a compiler is imported, and imports none. Does
-    nothing for what is traced already.
+    May be called before or after a compiler is imported, and imports none. What is
+    traced already stays as it is; asked for otherwise, it says so in a warning.
 
     Args:
         tracer_provider: Where spans go; None means the global one, looked up at
@@ -188,12 +195,37 @@ def instrument(
         TypeError: There is no such option.
         ValueError: An option has a value that it does not accept.
     """
-    read_options(options)
+    asked: dict[str, Any] = {
+        "tracer_provider": tracer_provider,
+        "meter_provider": meter_provider,
+        **options,
+    }
+    _warn_of_ignored(asked, read_options(options))
     for instrumentor in (TVMInstrumentor(), TileLangInstrumentor()):
         if not instrumentor.is_instrumented_by_opentelemetry:
-            instrumentor.instrument(
-                tracer_provider=tracer_provider, meter_provider=meter_provider, **options
-            )
+            instrumentor.instrument(**asked)
+
+
+def _warn_of_ignored(asked: Mapping[str, Any], settings: Settings) -> None:
+    """Warn of what is asked for and comes too late: whoever was first has chosen."""
+    recorder = _tvm.recorder
+    if recorder is None:
+        return
+    chosen = {
+        "tracer_provider": recorder.tracer_provider,
+        "meter_provider": recorder.meter_provider,
+        **vars(recorder.settings),
+    }
+    wanted = {**asked, **vars(settings)}
+    ignored = [
+        name for name, value in asked.items() if value is not None and wanted[name] != chosen[name]
+    ]
+    if ignored:
+        _logger.warning(
+            "instrument(%s) has no effect: compiles are traced already, and not like that; "
+            "call uninstrument() first",
+            ", ".join(f"{name}=…" for name in ignored),
+        )
 
 
 def uninstrument() -> None:

@@ -131,6 +131,21 @@ def test_instrumenting_twice_records_everything_once(memory: SpanMemory) -> None
     assert _state() == before
 
 
+def test_instrumenting_twice_warns_of_what_the_second_cannot_change(
+    memory: SpanMemory, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Options and providers that are others than those in force; the same ones are no news."""
+    tilelang_otel.instrument(memory.provider, emit="slow", exclude="A,B")
+    tilelang_otel.instrument()
+    tilelang_otel.instrument(memory.provider, emit="slow", exclude=["A", "B"])
+    assert caplog.messages == []
+    tilelang_otel.instrument(SpanMemory().provider, emit="compile", exclude="A,B", slow_s=5)
+    assert caplog.messages == [
+        "instrument(tracer_provider=…, emit=…) has no effect: compiles are traced already, "
+        "and not like that; call uninstrument() first"
+    ]
+
+
 def test_instrument_again_after_uninstrument_works(memory: SpanMemory) -> None:
     """With other options too."""
     for exclude, lines in (("B", ["PassContext", "  A"]), ("A", ["PassContext", "  B"])):

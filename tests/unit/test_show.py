@@ -545,20 +545,28 @@ def test_root_below_a_request_elsewhere_says_whose_child_it_is() -> None:
     assert f"its parent, span {0xABC:016x}, is not in the file" in shown
 
 
-def test_exception_type_is_said_once() -> None:
-    """A message that begins with the type, as the SDK writes it, is not given it again."""
+@pytest.mark.parametrize(
+    ("error_type", "message", "line"),
+    [
+        ("tvm.error.InternalError", "InternalError: no", "tvm.error.InternalError: no"),
+        ("AssertionError", "AssertionError", "AssertionError"),
+        ("tvm.error.InternalError", "InternalError", "tvm.error.InternalError"),
+    ],
+)
+def test_exception_type_is_said_once(error_type: str, message: str, line: str) -> None:
+    """A message that begins with the type, or is nothing else, is not given it again."""
     shown = _render(
         span(
             1,
             "A",
             0,
             1,
-            attributes={"error.type": "tvm.error.InternalError"},
-            **error("", "InternalError: no", is_origin=False),
+            attributes={"error.type": error_type},
+            **error("", message, is_origin=False),
         ),
         top=0,
     )
-    assert "\n  tvm.error.InternalError: no\n" in shown
+    assert f"\n  {line}\n" in shown
 
 
 def test_failure_that_changed_its_type_on_the_way_is_told_at_both_ends() -> None:

@@ -154,6 +154,35 @@ def test_report_of_outer_pass_names_what_runs_inside(
     ]
 
 
+def test_chain_of_stalled_passes_is_one_report(
+    memory: SpanMemory,
+    clock: _Time,
+    watchdog: Watchdog,
+    reports: Callable[[], list[str]],
+    recorder: Recorder,
+) -> None:
+    """Of the innermost; what it is in is told of once that goes on without it."""
+    callbacks = observed(memory.provider, monotonic_ns=clock)
+    looks: list[tuple[float | None, list[str]]] = []
+
+    def look(seconds: float) -> None:
+        clock.pass_s(seconds)
+        looks.append((watchdog.look(), reports()))
+
+    def outer() -> None:
+        run(callbacks, "Inner", lambda: [look(10), look(10)])
+        look(1)
+
+    with recorder.compile_scope(_named("compile main")), pass_context(callbacks):
+        run(callbacks, "Outer", outer)
+    within = "has been running for {} s in compile main, thread MainThread"
+    assert looks == [
+        (10, ["Inner " + within.format(10)]),
+        (10, ["Inner " + within.format(20)]),
+        (10, ["Outer " + within.format(21)]),
+    ]
+
+
 @pytest.mark.parametrize(
     ("name", "is_reported"),
     [("codegen cuda", True), ("nvcc", True), ("lower", False), ("adapter", False)],

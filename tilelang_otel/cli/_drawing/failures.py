@@ -27,6 +27,8 @@ def describe_error(span: Span) -> tuple[str, str]:
     for repeated in (kind, short_kind):
         if repeated and message.startswith(f"{repeated}: "):
             message = message[len(repeated) + 2 :]
+    if message in (kind, short_kind):
+        message = ""
     return ("" if kind == semconv.ERROR_TYPE_OTHER else kind), message
 
 

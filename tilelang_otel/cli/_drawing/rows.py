@@ -171,7 +171,7 @@ def _details(node: Node, glyphs: Glyphs) -> str:
         return ""
     what = f"{count(folded.passes, 'pass', 'passes')} folded" if folded.passes else "folded"
     costliest = (f"{name} {duration(ns, glyphs)}" for name, ns in folded.costliest)
-    return ": ".join(filter(None, (what, ", ".join(costliest))))
+    return "; longest: ".join(filter(None, (what, ", ".join(costliest))))
 
 
 def _notes(node: Node, phase: str, glyphs: Glyphs) -> list[str]:
