@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import IO
 
 from rich.console import Console
@@ -12,10 +13,10 @@ from rich.table import Table
 from tests.benchmarks.counts import Check
 from tests.benchmarks.latency import Latency
 from tests.benchmarks.memory import COMPILES
-from tests.benchmarks.results import Results
+from tests.benchmarks.results import Goal, Results
 from tests.benchmarks.statistics import Spread
 
-__all__ = ["as_markdown", "as_range", "print_checks", "print_results"]
+__all__ = ["as_markdown", "as_range", "goals_as_markdown", "print_checks", "print_results"]
 
 _COLUMNS = 100
 
@@ -95,10 +96,7 @@ def print_results(results: Results, file: IO[str] | None = None) -> None:
     out.table(
         "Goals",
         ["wanted", "reached", ""],
-        [
-            [goal.what, goal.wanted, goal.reached, "✓" if goal.is_reached else "✗"]
-            for goal in results.goals()
-        ],
+        [_goal_row(goal) for goal in results.goals()],
     )
     print_checks(results.checks, file)
 
@@ -134,13 +132,19 @@ def as_markdown(results: Results) -> str:
             row.append(f"{results.callbacks[key].median:.1f}")
         row.append("" if grown is None else f"{grown:.0f} KiB")
         lines.append(_markdown_row([title, *row]))
-    lines += ["", "| goal | wanted | reached | |", "| --- | ---: | ---: | --- |"]
-    lines += [
-        _markdown_row([goal.what, goal.wanted, goal.reached, "✓" if goal.is_reached else "✗"])
-        for goal in results.goals()
-    ]
+    lines += ["", *goals_as_markdown(results.goals())]
     busy = f" The machine was busy (load {results.load:.1f})." if results.is_busy else ""
     return "\n".join([*lines, "", f"{results.machine}.{busy}", ""])
+
+
+def goals_as_markdown(goals: Sequence[Goal]) -> list[str]:
+    """Return the lines of a table of goals for the README."""
+    head = ["| goal | wanted | reached | |", "| --- | ---: | ---: | --- |"]
+    return head + [_markdown_row(_goal_row(goal)) for goal in goals]
+
+
+def _goal_row(goal: Goal) -> list[str]:
+    return [goal.what, goal.wanted, goal.reached, "✓" if goal.is_reached else "✗"]
 
 
 def _latency_row(title: str, found: Latency) -> list[str]:

@@ -14,7 +14,7 @@ from tests.benchmarks.latency import Latency
 from tests.benchmarks.memory import COMPILES, Memory
 from tests.benchmarks.statistics import Spread
 
-__all__ = ["Goal", "Results", "describe_machine", "load_average"]
+__all__ = ["Goal", "Results", "compare", "describe_machine", "load_average"]
 
 _CALLBACKS_US = 3.0
 _UNSAMPLED_US = 1.0
@@ -63,7 +63,7 @@ class Results:
     def goals(self) -> list[Goal]:
         """Compare with the goals."""
         goals = [
-            _goal(f"{what}, µs a pass", limit, self.callbacks[key].median)
+            compare(f"{what}, µs a pass", limit, self.callbacks[key].median)
             for what, key, limit in (
                 ("callbacks", "discard", _CALLBACKS_US),
                 ("callbacks, zero-code", "zero_code", _CALLBACKS_US),
@@ -72,9 +72,9 @@ class Results:
             )
         ]
         background = self.latency["small"]["background"].ratio.median
-        goals.append(_goal("small compile, in the background", _LATENCY_RATIO, background))
+        goals.append(compare("small compile, in the background", _LATENCY_RATIO, background))
         goals.append(
-            _goal(
+            compare(
                 "emission, times the SDK's own cost",
                 _EMISSION_RATIO,
                 self.emission.ours_ratio.median,
@@ -85,7 +85,7 @@ class Results:
         ]
         if grown:
             goals.append(
-                _goal(f"memory grown over {COMPILES} compiles, KiB", _MEMORY_KIB, max(grown), 0)
+                compare(f"memory grown over {COMPILES} compiles, KiB", _MEMORY_KIB, max(grown), 0)
             )
         return goals
 
@@ -124,6 +124,14 @@ def _is_installed(distribution: str) -> bool:
     return True
 
 
-def _goal(what: str, limit: float, value: float, digits: int = 2) -> Goal:
+def compare(what: str, limit: float, value: float, digits: int = 2) -> Goal:
+    """Return a goal, and whether it is reached.
+
+    Args:
+        what: What was measured.
+        limit: The most that it may be.
+        value: What it was.
+        digits: To how many decimals both are said, and compared.
+    """
     wanted = f"at most {limit:.{digits}f}"
     return Goal(what, wanted, f"{value:.{digits}f}", round(value, digits) <= limit)

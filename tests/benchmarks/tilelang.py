@@ -15,12 +15,13 @@ from typing import Any
 from tests.benchmarks.compiles import Compile
 from tests.benchmarks.counts import check_spans, passes_seen
 from tests.benchmarks.latency import Latency, measure_latency
-from tests.benchmarks.report import as_range, print_checks
-from tests.benchmarks.results import describe_machine
+from tests.benchmarks.report import as_range, goals_as_markdown, print_checks
+from tests.benchmarks.results import compare, describe_machine
 from tests.benchmarks.variants import Variant, make_variants
 
-_ROUNDS = 9
+_ROUNDS = 25
 _QUICK_ROUNDS = 3
+_LATENCY_RATIO = 1.005
 _TARGET = {"kind": "cuda", "arch": "sm_80"}
 _SHARED = ("nothing", "noop", "unsampled", "discard", "background", "zero_code", "naive")
 
@@ -80,7 +81,7 @@ def _text_instrument() -> Any:
 
 
 def as_table(titles: dict[str, str], latency: dict[str, Latency], passes: int) -> str:
-    """Return the numbers as a table in Markdown.
+    """Return the numbers as tables in Markdown.
 
     Args:
         titles: By the variants' keys.
@@ -93,11 +94,13 @@ def as_table(titles: dict[str, str], latency: dict[str, Latency], passes: int) -
             cells = [f"{found.wall_ms.median:.1f} ms", f"{found.cpu_ms.median:.1f} ms"]
         else:
             cells = [
-                f"{found.ratio.median:.2f} ({as_range(found.ratio)})",
-                f"{found.cpu_ratio.median:.2f}",
+                f"{found.ratio.median:.3f} ({as_range(found.ratio, 3)})",
+                f"{found.cpu_ratio.median:.3f}",
             ]
         lines.append(f"| {' | '.join([titles[key], *cells])} |")
-    return "\n".join(lines)
+    background = latency["background"].ratio.median
+    goal = compare("GEMM lowering, in the background", _LATENCY_RATIO, background, digits=3)
+    return "\n".join([*lines, "", *goals_as_markdown([goal])])
 
 
 def main() -> int:
