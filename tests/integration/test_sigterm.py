@@ -37,7 +37,7 @@ def _program(source: str, prefix: tuple[str, ...] = ()) -> SignalledProgram:
 
 @pytest.mark.parametrize(
     "hang",
-    ["hang_in_c", "hang_in_python", "lambda: exec('print(\"ready\")\\nwhile True: pass')"],
+    ["hang_in_c", "hang_in_python", "lambda: exec('say(\"ready\")\\nwhile True: pass')"],
     ids=["in C", "waiting in Python", "busy in Python"],
 )
 def test_sigterm_during_a_compile_exports_it_and_ends_the_process(hang: str) -> None:
@@ -126,7 +126,7 @@ def leave(number, frame):
 signal.signal(signal.SIGTERM, leave)
 program = Program()
 def hang():
-    print("ready")
+    os.write(1, b"ready\\n")
     while True:
         pass
 try:
@@ -154,11 +154,11 @@ signal.signal(signal.SIGTERM, {handler})
 program = Program()
 for name in ("first", "second"):
     def body():
-        print("ready for", name)
+        say(f"ready for {{name}}")
         assert sys.stdin.readline() == "go on\\n"
     program.compile(body, name)
 program.provider.shutdown()
-print("the end")
+say("the end")
 """
     with _program(source) as program:
         for name, exported in (("first", "done UNSET"), ("second", "first UNSET")):
@@ -234,9 +234,9 @@ async def main():
     asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, stop.set)
     program = Program()
     program.compile()
-    print("ready")
+    say("ready")
     await stop.wait()
-    print("told")
+    say("told")
     program.compile(hang_in_python, "compile again")
 asyncio.run(main())
 """
@@ -352,7 +352,7 @@ def test_provider_that_raises_does_not_keep_the_signal_back() -> None:
     source = """
 program = Program()
 def broken(*_):
-    print("broken")
+    say("broken")
     raise LookupError
 program.provider.force_flush = broken
 program.compile(hang_in_c)
@@ -405,7 +405,7 @@ def test_forked_child_exports_its_own_spans_and_leaves_the_parent_alone(forker: 
 program = Program()
 def fork():
     if os.fork() == 0:
-        print("child", os.getpid())
+        say(f"child {{os.getpid()}}")
         program.compile(hang_in_c, "compile in child")
 def body():
     if "{forker}" == "main":
@@ -415,7 +415,7 @@ def body():
         thread.start()
         thread.join()
     assert os.wait()[1] == signal.SIGTERM
-    print("survived")
+    say("survived")
     hang_in_c()
 program.compile(body)
 """
@@ -439,14 +439,14 @@ def test_signals_at_the_moment_of_a_fork_reach_the_child_only() -> None:
     source = """
 program = Program()
 program.compile()
-print("parent", os.getpid())
+say(f"parent {os.getpid()}")
 for _ in range(100):
     child = os.fork()
     if child == 0:
         threading.Event().wait()
     os.kill(child, signal.SIGTERM)
     assert os.waitpid(child, 0)[1] == signal.SIGTERM
-print("survived")
+say("survived")
 """
     with _program(source) as program:
         assert program.end()[0] == 0

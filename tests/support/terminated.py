@@ -27,7 +27,7 @@ class _Printer(SpanExporter):
         self._hangs = hangs
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
-        print(f"exporting {os.getpid()}", flush=True)
+        say(f"exporting {os.getpid()}")
         if self._hangs:
             threading.Event().wait()
         for span in spans:
