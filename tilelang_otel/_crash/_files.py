@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tilelang_otel._crash import _layout as layout
+from tilelang_otel._crash._room import Room
 
 try:
     import fcntl
@@ -35,7 +36,7 @@ _own: Final[set[Path]] = set()
 """The files that this process has made."""
 
 
-def create(directory: str, pid: int) -> tuple[Path, int, mmap.mmap]:
+def create(directory: str, pid: int) -> tuple[Path, Room, mmap.mmap]:
     """Make the file of this process, and lock it.
 
     Args:
@@ -43,7 +44,8 @@ def create(directory: str, pid: int) -> tuple[Path, int, mmap.mmap]:
         pid: This process.
 
     Returns:
-        Its path, a descriptor that keeps the lock while it is open, and its memory.
+        Its path, the room that it has on the disk, and its memory, which is to be
+        written to only where there is room.
 
     Raises:
         OSError: It cannot be made there.
@@ -58,16 +60,19 @@ def create(directory: str, pid: int) -> tuple[Path, int, mmap.mmap]:
     try:
         _lock(descriptor)
         os.truncate(descriptor, layout.FILE_BYTES)
+        room = Room(descriptor, directory)
         memory = mmap.mmap(descriptor, layout.FILE_BYTES)
         layout.HEADER.pack_into(memory, 0, layout.MAGIC, layout.VERSION, layout.LIVE, pid, 0, 0)
         # Under its own name only now: it would look like a dead one's without the lock.
         new.rename(path)
     except BaseException:
-        os.close(descriptor)
         with contextlib.suppress(OSError):
             new.unlink()
+        os.close(descriptor)
+        _own.discard(path)
         raise
-    return path, descriptor, memory
+    # The descriptor stays open, as it keeps the lock.
+    return path, room, memory
 
 
 class DeadFile:

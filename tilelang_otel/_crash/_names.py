@@ -7,6 +7,7 @@ import threading
 from typing import Any, Final
 
 from tilelang_otel._crash import _layout as layout
+from tilelang_otel._crash._room import Area
 from tilelang_otel._scrub import clean_name
 
 __all__ = ["NameTable", "read_name"]
@@ -21,11 +22,13 @@ class NameTable:
 
     Args:
         memory: The file.
+        area: The part of it that is for names.
     """
 
-    def __init__(self, memory: Any) -> None:
+    def __init__(self, memory: Any, area: Area) -> None:
         self.known: dict[str | None, int] = {None: layout.NO_NAME}
         self._memory = memory
+        self._area = area
         self._used_bytes = 0
         self._lock = threading.Lock()
 
@@ -35,11 +38,16 @@ class NameTable:
             known = self.known.get(name)
             return self._write(name or "") if known is None else known
 
+    def detach(self) -> None:
+        """Write no more, in a forked child: no other thread of the parent's is there."""
+        self._lock = threading.Lock()
+        self._used_bytes = layout.NAMES_BYTES
+
     def _write(self, name: str) -> int:
         data = clean_name(name).encode("utf-8", "replace")
         place = self._used_bytes
         end = place + _LENGTH.size + len(data)
-        if end > layout.NAMES_BYTES:
+        if not self._area.has(end):
             return layout.NO_NAME
         start = layout.NAMES_START + place
         _LENGTH.pack_into(self._memory, start, len(data))

@@ -47,12 +47,14 @@ class CrashRecord:
     """
 
     def __init__(self, directory: str, pid: int, resource: Mapping[str, Any]) -> None:
-        self.path, self._descriptor, self.memory = _files.create(directory, pid)
+        self.path, self._room, self.memory = _files.create(directory, pid)
         self._write_resource(resource)
-        self.names = NameTable(self.memory)
-        # The lowest first, so that a file is no larger than it has to be.
-        self.free_slots = list(range(layout.SLOTS - 1, -1, -1))
-        self._free_compiles = list(range(layout.COMPILES - 1, -1, -1))
+        self.names = NameTable(self.memory, self._room.names)
+        # Those that were in use before; the others come lowest first.
+        self.free_slots: list[int] = []
+        self._slots = 0
+        self._free_compiles: list[int] = []
+        self._compiles = 0
         self._logs: dict[int, CompileLog] = {}
         self._generation = 0
         self._of_span: dict[int, tuple[CompileLog, Record]] = {}
@@ -82,9 +84,10 @@ class CrashRecord:
             What keeps its records; None when too many compiles are kept already.
         """
         with self._lock:
-            if not self._free_compiles:
+            self._room.look_again()
+            index = self._take_compile()
+            if index is None:
                 return None
-            index = self._free_compiles.pop()
             self._generation += 1
             log = CompileLog(
                 self,
@@ -99,6 +102,27 @@ class CrashRecord:
                 self._of_span[span_id] = log, root
         log.write_root(root)
         return log
+
+    def _take_compile(self) -> int | None:
+        if self._free_compiles:
+            return self._free_compiles.pop()
+        if not self._room.compiles.has((self._compiles + 1) * layout.COMPILE_BYTES):
+            return None
+        self._compiles += 1
+        return self._compiles - 1
+
+    def take_slot(self) -> int:
+        """Return a slot that is free, or that there is room for; else -1. Never raises."""
+        with self._lock:
+            area = self._room.slots
+            if not self.free_slots and area.has((self._slots + 1) * layout.SLOT_BYTES):
+                end = area.bytes // layout.SLOT_BYTES
+                self.free_slots.extend(range(end - 1, self._slots - 1, -1))
+                self._slots = end
+            try:
+                return self.free_slots.pop()
+            except IndexError:
+                return -1
 
     def track(self, log: CompileLog, record: Record, span_id: int) -> None:
         """Remember which record a span is of."""
@@ -135,6 +159,9 @@ class CrashRecord:
 
         In a forked child, the file is the parent's.
         """
+        self._room.close()
+        self.names.detach()
+        self._lock = threading.Lock()
         # Memory that is not there until it is written to.
         self.memory = mmap.mmap(-1, layout.FILE_BYTES)
         for log in list(self._logs.values()):
@@ -188,10 +215,12 @@ class CompileLog:
 
     def opened_pass(self, frame: Frame) -> None:
         """Keep a pass that has just started: :meth:`opened`, as fast as can be."""
-        free = self._free
-        if not free:
-            return
-        slot = frame.crash_slot = free.pop()
+        try:
+            slot = frame.crash_slot = self._free.pop()
+        except IndexError:
+            slot = frame.crash_slot = self._owner.take_slot()
+            if slot < 0:
+                return
         # Past the property, which would cost a tenth of all that a callback costs.
         name = frame.known_name
         if name is None:
@@ -218,20 +247,22 @@ class CompileLog:
         """Keep a record that has just started."""
         if isinstance(record, Frame):
             self.opened_pass(record)
-        elif self._free:
-            slot = record.crash_slot = self._free.pop()
-            _store_new(
-                self._memory,
-                _SLOTS_START + slot * _SLOT_BYTES,
-                record.start_ns,
-                self._names.add(record.name),
-                0 if record.parent is None else record.parent.crash_slot + 1,
-                0,
-                0,
-                layout.NO_NAME,
-                0,
-                self._kind | (layout.CLIENT if record.is_client else 0),
-            )
+            return
+        slot = record.crash_slot = self._owner.take_slot()
+        if slot < 0:
+            return
+        _store_new(
+            self._memory,
+            _SLOTS_START + slot * _SLOT_BYTES,
+            record.start_ns,
+            self._names.add(record.name),
+            0 if record.parent is None else record.parent.crash_slot + 1,
+            0,
+            0,
+            layout.NO_NAME,
+            0,
+            self._kind | (layout.CLIENT if record.is_client else 0),
+        )
 
     def closed(self, record: Record) -> None:
         """Keep the end of a record."""
