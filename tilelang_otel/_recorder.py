@@ -116,6 +116,8 @@ class Recorder:
                 # They may have to be made first, which is not the compile's time.
                 self.tracer()
                 _routes.prepare(self.settings, self.provider())
+                if self.settings.flush_on_sigterm:
+                    _sigterm.stay()
             recording = Recording(self, self.provider())
             thread.recordings.append(recording)
             try:

@@ -1,7 +1,12 @@
 """SIGTERM: spans are exported first, then it takes the course it would have taken.
 
-Owns the installation, and what becomes of it in a forked child. When to install is up to
-whoever records.
+Owns the installation, what becomes of it in a forked child, and that it stays in force.
+When to install, and when to look, is up to whoever records.
+
+A program may set a handler of its own, or the default, at any time. That is found when
+the next compile begins on the main thread, and handed on to from then on. Python lets no
+other thread set handlers, so where only others compile, and after the last compile, what
+the program has set is all that happens: exports can begin, but nobody waits for them.
 
 The process may end a little later than without, never otherwise: all waiting is
 bounded, a second signal ends it, and nothing that fails here keeps the signal back.
@@ -14,14 +19,17 @@ import os
 import signal
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from tilelang_otel._config import warn_once
 from tilelang_otel._guard import guard
 from tilelang_otel._sigterm._flush import involve
 from tilelang_otel._sigterm._handler import Handler
 
-__all__ = ["install", "uninstall"]
+__all__ = ["install", "stay", "uninstall"]
+
+
+_FOREIGN: Final = "its handler is not one of Python's"
 
 
 class _State:
@@ -42,6 +50,7 @@ class _State:
         if provider is not None:
             involve(provider)
         if self.handler is not None:
+            self.stay()
             return
         set_default = _c_default()
         previous = signal.getsignal(signal.SIGTERM)
@@ -50,14 +59,30 @@ class _State:
         elif set_default is None:
             problem = "there is no such thing on this system"
         elif previous is None:
-            problem = "its handler is not one of Python's"
+            problem = _FOREIGN
         else:
-            handler = Handler(previous, set_default, timeout_s)
+            handler = Handler(set_default, timeout_s)
             self._register()
             self.handler = handler
-            handler.install()
+            handler.install(previous)
             return
-        warn_once("SIGTERM", f"SIGTERM does not export spans: {problem}")
+        _warn(problem)
+
+    def stay(self) -> None:
+        """Be in force again, if the program has set a handler since.
+
+        Does nothing outside the main thread, where Python lets nobody set one.
+        """
+        handler = self.handler
+        if handler is None:
+            return
+        found = signal.getsignal(signal.SIGTERM)
+        if found is handler.link or threading.current_thread() is not threading.main_thread():
+            return
+        if found is None:
+            _warn(_FOREIGN)
+        else:
+            handler.install(found)
 
     def uninstall(self) -> None:
         """Undo :meth:`install`. In the main thread."""
@@ -90,6 +115,10 @@ class _State:
             self._after_fork()
 
 
+def _warn(problem: str) -> None:
+    warn_once("SIGTERM", f"SIGTERM does not export spans: {problem}")
+
+
 def _c_default() -> Callable[[int], object] | None:
     """Return what gives a signal its default action; Python's own is for the main thread."""
     if os.name != "posix":
@@ -108,4 +137,5 @@ def _c_default() -> Callable[[int], object] | None:
 _state = _State()
 
 install = _state.install
+stay = _state.stay
 uninstall = _state.uninstall

@@ -1,7 +1,8 @@
 """The handler of SIGTERM, and the thread that acts for it while it cannot run.
 
-Owns when a flush begins, how long anybody waits for it, and what becomes of the process
-then. What is flushed is up to ``_flush``.
+Owns when a flush begins, how long anybody waits for it, what becomes of the process
+then, and that a handler which the program sets later is handed on to. What is flushed is
+up to ``_flush``.
 """
 
 from __future__ import annotations
@@ -30,21 +31,50 @@ _INIT_PID: Final = 1
 """The kernel ignores signals to this process that it has no handler for."""
 
 
+class _Link:
+    """What the system calls: exports, then hands on to the handler that it has replaced.
+
+    Each handler of the program that is found in its place gets one of its own. A handler
+    may in turn call the link that it has replaced, so that only the last one exports.
+
+    Args:
+        handler: What it belongs to.
+        previous: What to hand on to.
+    """
+
+    def __init__(self, handler: Handler, previous: Any) -> None:
+        self.handler = handler
+        self.previous = previous
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        """Run in the main thread, when that runs Python again."""
+        handler = self.handler
+        try:
+            if self in (handler.link, handler.link_in_force()):
+                handler.flush()
+        except Exception as error:  # noqa: BLE001 - the program must get its signal
+            guard.report(error)
+        finally:
+            if callable(self.previous):
+                self.previous(number, frame)
+            elif handler.is_fatal():
+                handler.die()
+
+
 class Handler:
     """One installation. Not more than one at a time listens; others only hand on.
 
     Args:
-        previous: What to hand on to.
         set_default: Gives a signal its default action, from any thread.
         timeout_s: How many seconds exporting may take.
+
+    Attributes:
+        link: The last that has become the handler; None before, and when that is over.
     """
 
-    def __init__(
-        self, previous: Any, set_default: Callable[[int], object], timeout_s: float
-    ) -> None:
-        self.handler = self._handle
+    def __init__(self, set_default: Callable[[int], object], timeout_s: float) -> None:
+        self.link: _Link | None = None
         self.timeout_s = timeout_s
-        self._previous = previous
         self._set_default = set_default
         self._start()
 
@@ -59,18 +89,27 @@ class Handler:
             target=self._listen, args=(self._read_fd,), name="tilelang-otel-sigterm", daemon=True
         ).start()
 
-    def install(self) -> None:
-        """Become the handler."""
-        signal.signal(signal.SIGTERM, self.handler)
-        if self._previous is signal.SIG_IGN:
-            # An ignored signal interrupts nothing.
-            signal.siginterrupt(signal.SIGTERM, False)
+    def install(self, found: Any) -> None:
+        """Become the handler. In the main thread.
+
+        Args:
+            found: The one that is in force, and is to be handed on to.
+        """
+        # The program may have put back what it had replaced.
+        self.link = self.link_in_force()
+        if self.link is None:
+            self.link = _Link(self, found)
+            signal.signal(signal.SIGTERM, self.link)
+            if found is signal.SIG_IGN:
+                # An ignored signal interrupts nothing.
+                signal.siginterrupt(signal.SIGTERM, False)
         _swap_wakeup_fd(-1, self._write_fd)
 
     def uninstall(self) -> None:
         """Undo that, as far as nobody else has come in between."""
-        if signal.getsignal(signal.SIGTERM) is self.handler:
-            signal.signal(signal.SIGTERM, self._previous)
+        link, self.link = self.link, None
+        if link is not None and signal.getsignal(signal.SIGTERM) is link:
+            signal.signal(signal.SIGTERM, link.previous)
         _swap_wakeup_fd(self._write_fd, -1)
         courier, self._courier = self._courier, None
         if courier is not None:
@@ -85,25 +124,17 @@ class Handler:
         self._start()
         _swap_wakeup_fd(-1, self._write_fd)
 
-    def _handle(self, number: int, frame: FrameType | None) -> None:
-        """Run in the main thread, when that runs Python again."""
-        try:
-            flush = self._begin_flush()
-            flush.over.wait(flush.left_s())
-        except Exception as error:  # noqa: BLE001 - the program must get its signal
-            guard.report(error)
-        finally:
-            if callable(self._previous):
-                self._previous(number, frame)
-            elif self._is_fatal():
-                self._die()
+    def flush(self) -> None:
+        """Export what there is, or wait for whoever does already."""
+        flush = self._begin_flush()
+        flush.over.wait(flush.left_s())
 
     def _begin_flush(self) -> Flush:
         """Begin a flush unless one is going on."""
         with self._lock:
             flush = self._flush
             if flush is None or flush.over.is_set():
-                flush = self._flush = Flush(self.timeout_s, self._is_fatal())
+                flush = self._flush = Flush(self.timeout_s, self.is_fatal())
                 if self._courier is not None:
                     self._courier.send(lambda flush=flush: self._run(flush))
                 else:
@@ -115,7 +146,7 @@ class Handler:
             flush.run()
         finally:
             if flush.is_last:
-                self._die()
+                self.die()
 
     def _listen(self, fd: int) -> None:
         """Run in a thread: the system writes the number of each signal to a pipe."""
@@ -131,14 +162,14 @@ class Handler:
                 os.close(fd)
                 return
             if dying is not None and not dying.left_s():
-                self._die()
+                self.die()
             if signal.SIGTERM in numbers:
                 try:
                     self._signalled()
                 except Exception as error:  # noqa: BLE001 - the signal must not be lost
                     guard.report(error)
-                    if self._is_fatal():
-                        self._die()
+                    if self.is_fatal():
+                        self.die()
 
     def _signalled(self) -> None:
         flush = self._flush
@@ -148,18 +179,21 @@ class Handler:
         # Somebody is in a hurry.
         flush.over.set()
         if flush.is_last:
-            self._die()
+            self.die()
 
-    def _is_fatal(self) -> bool:
+    def is_fatal(self) -> bool:
         """Tell whether SIGTERM would have ended the process."""
-        return (
-            self._previous is signal.SIG_DFL
-            # Else we are called by another handler, as it would not have called the default.
-            and signal.getsignal(signal.SIGTERM) is self.handler
-            and os.getpid() != _INIT_PID
-        )
+        link = self.link_in_force()
+        # Another handler that calls ours would not have called the default.
+        return link is not None and link.previous is signal.SIG_DFL and os.getpid() != _INIT_PID
 
-    def _die(self) -> None:
+    def link_in_force(self) -> _Link | None:
+        """Return what the system calls; None if it isn't one of ours."""
+        found = signal.getsignal(signal.SIGTERM)
+        return found if isinstance(found, _Link) and found.handler is self else None
+
+    def die(self) -> None:
+        """End the process, as SIGTERM does by default."""
         self._set_default(signal.SIGTERM)
         # Whoever got the signal may have blocked it since.
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})

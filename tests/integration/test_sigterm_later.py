@@ -1,0 +1,247 @@
+"""SIGTERM in programs that set a handler when compiles are traced already, as servers do."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+
+from tests.support.signalled import SignalledProgram
+
+_IMPORTS = """
+import asyncio, os, signal, sys, threading
+from tests.support.terminated import *
+from tilelang_otel import _sigterm
+
+def leave(number, frame):
+    say("leaves")
+    os._exit(5)
+"""
+
+_FINISHED = ["done UNSET"]
+_ALL_FINISHED = ["compile UNSET", "done UNSET", "open UNSET"]
+_GIVEN_UP = [
+    "compile ERROR process_died SIGTERM",
+    "done UNSET",
+    "open ERROR process_died SIGTERM",
+]
+
+
+def _program(source: str) -> SignalledProgram:
+    return SignalledProgram(_IMPORTS + source)
+
+
+def _ended(source: str) -> tuple[int, SignalledProgram]:
+    """Run a program, send it SIGTERM when it is ready, and wait for its end."""
+    with _program(source) as program:
+        program.wait_for("ready")
+        program.terminate()
+        return program.end()[0], program
+
+
+def test_handler_that_leaves_at_once_is_called_after_the_export() -> None:
+    """It is found when the next compile begins, and what has finished is not lost."""
+    status, program = _ended(
+        """
+program = Program()
+program.compile(name="before")
+signal.signal(signal.SIGTERM, leave)
+program.compile(hang_in_python)
+"""
+    )
+    assert (status, program.exported()) == (
+        5,
+        sorted(["before UNSET", "done UNSET", "open UNSET", *_FINISHED]),
+    )
+    assert program.output.count("leaves") == 1
+
+
+def test_default_action_is_taken_after_the_export() -> None:
+    """The process dies of the signal, with what was open as errors; also in C++."""
+    status, program = _ended(
+        """
+signal.signal(signal.SIGTERM, leave)
+program = Program()
+signal.signal(signal.SIGTERM, signal.SIG_DFL)
+program.compile(hang_in_c)
+"""
+    )
+    assert (status, program.exported()) == (-signal.SIGTERM, _GIVEN_UP)
+
+
+def test_signal_that_is_ignored_from_some_time_on_ends_nothing() -> None:
+    """What has finished is exported, and no system call of the program is interrupted."""
+    source = """
+program = Program()
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+def body():
+    say("ready")
+    assert sys.stdin.readline() == "go on\\n"
+program.compile(body)
+program.provider.shutdown()
+say("the end")
+"""
+    with _program(source) as program:
+        program.wait_for("ready")
+        program.terminate()
+        program.wait_for("done UNSET")
+        program.write("go on\n")
+        assert (program.end()[0], program.exported()) == (0, _ALL_FINISHED)
+        assert program.output.endswith("the end\n")
+
+
+def test_handlers_that_call_each_other_are_called_once_each() -> None:
+    """However often they were set; the signal goes round in no circle, and exports once."""
+    status, program = _ended(
+        """
+program = Program()
+flushes = []
+flush = program.provider.force_flush
+program.provider.force_flush = lambda *args: (say("flushed"), flush(*args))
+
+def chain(name):
+    before = signal.getsignal(signal.SIGTERM)
+    def handler(number, frame):
+        say(name)
+        if callable(before):
+            before(number, frame)
+    signal.signal(signal.SIGTERM, handler)
+
+for name in ("first", "second", "third"):
+    chain(name)
+    program.compile(name=name)
+def body():
+    hang_in_python()
+chain("last")
+before = signal.getsignal(signal.SIGTERM)
+signal.signal(signal.SIGTERM, lambda *args: (before(*args), os._exit(5)))
+program.compile(body)
+"""
+    )
+    assert status == 5
+    said = [line for line in program.output.splitlines() if not line.startswith("export")]
+    assert said == ["ready", "flushed", "last", "third", "second", "first"]
+    assert len(program.exported()) == 3 * 3 + 1
+
+
+def test_handler_for_a_while_gives_way_to_what_was_there() -> None:
+    """Whoever puts ours back gets it back, with what it handed on to, at once."""
+    status, program = _ended(
+        """
+program = Program()
+for name in ("first", "second"):
+    before = signal.signal(signal.SIGTERM, leave)
+    program.compile(name=name)
+    signal.signal(signal.SIGTERM, before)
+hang_in_c()
+"""
+    )
+    assert (status, program.exported()) == (
+        -signal.SIGTERM,
+        sorted(["first UNSET", "second UNSET", *2 * ["done UNSET", "open UNSET"]]),
+    )
+
+
+def test_event_loop_is_told_of_sigterm_after_the_export() -> None:
+    """It has its own way of being told, which stays its own; afterwards ours is back."""
+    source = """
+async def serve(program):
+    stop = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
+    program.compile()
+    say("ready")
+    await stop.wait()
+    say("told")
+
+program = Program()
+asyncio.run(serve(program))
+program.compile(hang_in_c, "compile again")
+"""
+    with _program(source) as program:
+        program.wait_for("ready")
+        program.terminate()
+        program.wait_for("told\nready")
+        assert program.exported() == _ALL_FINISHED
+        assert program.output.index("open UNSET") < program.output.index("told")
+        program.terminate()
+        assert program.end()[0] == -signal.SIGTERM
+        assert program.exported() == sorted(
+            [*_ALL_FINISHED, *_GIVEN_UP[1:], "compile again ERROR process_died SIGTERM"]
+        )
+
+
+def test_worker_that_sets_its_handler_after_the_fork_exports_first() -> None:
+    """As workers of servers do, whose application was loaded before."""
+    source = """
+program = Program()
+program.compile(name="in parent")
+pid = os.fork()
+if pid == 0:
+    signal.signal(signal.SIGTERM, leave)
+    program.compile(name="of worker")
+    say(f"child {os.getpid()}")
+    hang_in_python()
+assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 5
+say("survived")
+"""
+    with _program(source) as program:
+        program.wait_for("ready")
+        words = program.output.split()
+        child = int(words[words.index("child") + 1])
+        os.kill(child, signal.SIGTERM)
+        program.wait_for("survived")
+        assert program.end()[0] == 0
+        assert program.exported(child) == ["done UNSET", "of worker UNSET", "open UNSET"]
+
+
+def test_handler_that_is_not_pythons_is_warned_about_and_left() -> None:
+    """It could not be handed on to."""
+    source = """
+program = Program()
+real = signal.getsignal
+signal.getsignal = lambda number: None
+for name in ("first", "second"):
+    program.compile(name=name)
+signal.getsignal = real
+program.provider.shutdown()
+"""
+    with _program(source) as program:
+        assert program.end()[0] == 0
+        assert program.output.count("SIGTERM does not export spans") == 1
+        assert len(program.exported()) == 6
+
+
+@pytest.mark.parametrize("is_ours", [True, False], ids=["in force", "replaced again"])
+def test_uninstalling_restores_what_the_program_set_last(is_ours: bool) -> None:
+    """Ours is taken away, and nobody else's."""
+    source = f"""
+program = Program()
+signal.signal(signal.SIGTERM, leave)
+program.compile()
+if not {is_ours}:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+_sigterm.uninstall()
+found = signal.getsignal(signal.SIGTERM)
+say(f"found {{'leave' if found is leave else found.name}}")
+"""
+    with _program(source) as program:
+        assert program.end()[0] == 0
+        assert f"found {'leave' if is_ours else 'SIG_IGN'}\n" in program.output
+
+
+def test_compile_of_another_thread_neither_fails_nor_changes_the_handler() -> None:
+    """Python lets it set none."""
+    source = """
+program = Program()
+signal.signal(signal.SIGTERM, leave)
+thread = threading.Thread(target=program.compile)
+thread.start()
+thread.join()
+say(f"found {signal.getsignal(signal.SIGTERM) is leave}")
+program.provider.shutdown()
+"""
+    with _program(source) as program:
+        assert program.end()[0] == 0
+        assert program.output.startswith("found True\n")
+        assert program.exported() == _ALL_FINISHED
