@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -53,6 +54,10 @@ for _name, _handler in (
         signal.signal(_number, _handler)
 
 
+# Servers that `make e2e` has built stay where they are.
+os.environ.setdefault("TILELANG_OTEL_CACHE", str(_config.cache_directory()))
+
+
 class _Complaints(logging.Handler):
     """What OpenTelemetry logged: a span ended twice, a value it had to convert, …"""
 
@@ -75,6 +80,14 @@ def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(names, "_known", dict[str, str]())
     monkeypatch.setattr(_warmup._State, "is_done", False)
     monkeypatch.setattr(_warmup._State, "known", set[tuple[str, str]]())
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Keep away from the user's own cache, and from what dead processes have left there."""
+    path = tmp_path_factory.mktemp("cache")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(path))
+    return path / "tilelang-otel"
 
 
 @pytest.fixture

@@ -51,13 +51,15 @@ _DIED = ["PassContext!", "  A", "  Deadly!"]
 
 
 @pytest.fixture(autouse=True)
-def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The folder for temporary files, in which nothing may be left."""
-    path = tmp_path / "temporary"
-    path.mkdir()
-    monkeypatch.setenv("TMPDIR", str(path))
+def crashes(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The folder of crash records, in which nothing may be left, nor among temporary files."""
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setenv("TMPDIR", str(temporary))
+    path = cache / "crash"
     yield path
-    assert list(path.iterdir()) == []
+    assert list(temporary.iterdir()) == []
+    assert not path.exists() or list(path.iterdir()) == []
 
 
 def _run(
@@ -150,13 +152,12 @@ def test_program_that_reports_itself_is_not_reported_again(tmp_path: Path) -> No
     assert outline(_spans(tmp_path)) == ["PassContext", "  A"]
 
 
-def test_program_that_outlives_its_temporary_files_is_not_reported_twice(
-    tmp_path: Path, temporary: Path
+def test_program_that_outlives_the_folder_of_its_run_is_not_reported_twice(
+    tmp_path: Path, crashes: Path
 ) -> None:
-    """Some systems remove what is old in the folder for temporary files."""
-    source = f"import shutil\ncompile('A')\nshutil.rmtree({str(temporary)!r})\n"
+    """Some users empty their caches."""
+    source = f"import shutil\ncompile('A')\nshutil.rmtree({str(crashes)!r})\n"
     done = _run(tmp_path, source)
-    temporary.mkdir()
     assert (done.returncode, len(_said(done))) == (0, 1)
 
 
@@ -182,7 +183,7 @@ def test_receiver_gets_what_the_program_could_not_send(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("endpoint", [RefusingEndpoint, SilentEndpoint])
 def test_receiver_that_is_down_leaves_the_record_for_later(
-    endpoint: type[RefusingEndpoint], tmp_path: Path, temporary: Path
+    endpoint: type[RefusingEndpoint], tmp_path: Path
 ) -> None:
     """Nobody waits for longer than at a program's own exit, and a command brings it later."""
     with endpoint() as broken:
@@ -196,15 +197,33 @@ def test_receiver_that_is_down_leaves_the_record_for_later(
         assert time.monotonic() - start_s < 9
     assert done.returncode == -signal.SIGKILL
     [hint] = [line for line in _said(done) if "not delivered" in line]
-    match = re.search(r"tilelang-otel (recover --directory \S+)$", hint)
-    assert match is not None
+    assert hint.endswith(": tilelang-otel recover")
     with OTLPReceiver() as receiver:
-        later = run_command(*match[1].split(), cwd=tmp_path, environment=receiver.environment())
+        later = run_command("recover", cwd=tmp_path, environment=receiver.environment())
         assert (later.returncode, later.stderr) == (0, "")
         assert outline(receiver.wait_for(3)) == _DIED
-    for folder in temporary.iterdir():
-        (folder / "crash").rmdir()
-        folder.rmdir()
+
+
+def test_run_without_a_cache_keeps_the_record_among_temporary_files(
+    tmp_path: Path, cache: Path
+) -> None:
+    """As where the home is read-only; the command that is named finds it there."""
+    cache.write_text("in the way", encoding="utf-8")
+    with RefusingEndpoint() as broken:
+        environment = {**broken.environment("grpc"), "OTEL_PYTHON_TILELANG_EXIT_TIMEOUT": "1"}
+        done = _run(tmp_path, "compile('A', 'Deadly', then=killed)\n", environment)
+    [hint] = [line for line in _said(done) if "not delivered" in line]
+    match = re.search(r"tilelang-otel recover --directory (\S+)$", hint)
+    assert match is not None
+    with OTLPReceiver() as receiver:
+        later = run_command(
+            *("recover", "--directory", match[1]),
+            cwd=tmp_path,
+            environment=receiver.environment(),
+        )
+        assert (later.returncode, later.stderr) == (0, "")
+        assert outline(receiver.wait_for(3)) == _DIED
+    cache.unlink()
 
 
 def test_worker_that_dies_is_told_after_the_programs_own_report(tmp_path: Path) -> None:

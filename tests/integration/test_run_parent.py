@@ -17,6 +17,8 @@ from typing import Any
 
 import pytest
 
+from tilelang_otel import _crash
+
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="there is no parent on Windows")
 
 _ROOT = Path(__file__).parents[2]
@@ -36,15 +38,17 @@ sys.stdin.read()
 
 
 @pytest.fixture(autouse=True)
-def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The folder for temporary files, in which nothing may be left."""
-    path = tmp_path / "temporary"
-    path.mkdir()
-    monkeypatch.setenv("TMPDIR", str(path))
+def crashes(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The folder of crash records, in which nothing may be left, nor among temporary files."""
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setenv("TMPDIR", str(temporary))
     paths = filter(None, [str(_ROOT), os.environ.get("PYTHONPATH", "")])
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(paths))
+    path = cache / "crash"
     yield path
-    assert list(path.iterdir()) == []
+    assert list(temporary.iterdir()) == []
+    assert not path.exists() or list(path.iterdir()) == []
 
 
 def _command(how: Sequence[str], tmp_path: Path, source: str) -> list[str]:
@@ -92,7 +96,7 @@ def test_signals_sent_to_the_command_arrive_once_and_in_order(
 @_both
 @pytest.mark.parametrize("name", ["TERM", "HUP", "INT", "QUIT", "USR1", "ALRM", "KILL", "RTMIN"])
 def test_command_that_is_killed_kills_the_program(
-    name: str, how: Sequence[str], tmp_path: Path, temporary: Path
+    name: str, how: Sequence[str], tmp_path: Path, crashes: Path
 ) -> None:
     """Both are dead, and of the same signal."""
     if name == "KILL" and how and sys.platform != "linux":
@@ -114,9 +118,9 @@ def test_command_that_is_killed_kills_the_program(
         assert process.stdout.read() == ""
         assert process.wait(60) == -number
     if name == "KILL" and how:
-        # Nobody is left who could remove it.
-        for left in temporary.iterdir():
-            left.rmdir()
+        # Nobody of them is left who could remove it.
+        assert len(list(crashes.iterdir())) == 1
+        _crash.remove_dead_runs(str(crashes))
 
 
 @_both
@@ -312,12 +316,10 @@ def test_parent_is_there_only_where_it_could_do_something(
     assert (int(shown) != process.pid) is has_parent
 
 
-def test_folder_for_temporary_files_that_cannot_be_written_leaves_no_parent(
-    tmp_path: Path, monkeypatch: Any
-) -> None:
+def test_system_without_file_locks_leaves_no_parent(tmp_path: Path) -> None:
     """A program is run whatever becomes of its crash record."""
     command = _command(_TRACED, tmp_path, "import os\nprint(os.getpid())\n")
-    broken = "import tempfile; tempfile.mkdtemp = lambda **_: open('/no/such/file')"
+    broken = "from tilelang_otel._crash import _run_folders as f; f.try_lock = lambda _: False"
     run = f"{broken}; import sys; from tilelang_otel.cli import main; sys.exit(main(sys.argv[1:]))"
     with _start([sys.executable, "-c", run, *command[3:]], tmp_path) as process:
         shown, _ = process.communicate(timeout=60)

@@ -2,8 +2,8 @@
 
 Owns the one file that a process has while it compiles with the record on. It is
 written while a compile runs, by ``_writer``; a process that ends as it should removes
-it, and what another has left behind is read by ``_reader``. Which spans come of that is
-up to ``_sdk.recovery``.
+it, and what another has left behind is found by ``_search`` and read by ``_reader``.
+Which spans come of that is up to ``_sdk.recovery``.
 """
 
 from __future__ import annotations
@@ -15,8 +15,10 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from tilelang_otel._config import warn_once
-from tilelang_otel._crash._files import IS_SUPPORTED, DeadFile, dead_files, forget_own, waiting
+from tilelang_otel._crash._files import IS_SUPPORTED, DeadFile, forget_own
 from tilelang_otel._crash._reader import DeadCompile, DeadProcess, pid_of, read
+from tilelang_otel._crash._run_folders import RunFolder
+from tilelang_otel._crash._search import dead_files, remove_dead_runs
 from tilelang_otel._crash._writer import CompileLog, CrashRecord
 
 __all__ = [
@@ -25,12 +27,13 @@ __all__ = [
     "DeadCompile",
     "DeadFile",
     "DeadProcess",
+    "RunFolder",
     "dead_files",
     "exported",
     "for_process",
     "pid_of",
     "read",
-    "waiting",
+    "remove_dead_runs",
 ]
 
 

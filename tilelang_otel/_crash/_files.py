@@ -24,7 +24,7 @@ try:
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
-__all__ = ["IS_SUPPORTED", "DeadFile", "create", "dead_files", "forget_own", "waiting"]
+__all__ = ["IS_SUPPORTED", "DeadFile", "create", "dead_files_in", "forget_own", "try_lock"]
 
 IS_SUPPORTED: Final = fcntl is not None
 
@@ -58,7 +58,7 @@ def create(directory: str, pid: int) -> tuple[Path, Room, mmap.mmap]:
     new = path.with_suffix(_NEW_SUFFIX)
     descriptor = os.open(new, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
     try:
-        _lock(descriptor)
+        try_lock(descriptor)
         os.truncate(descriptor, layout.FILE_BYTES)
         room = Room(descriptor, directory)
         memory = mmap.mmap(descriptor, layout.FILE_BYTES)
@@ -101,7 +101,7 @@ class DeadFile:
             self.path.unlink()
 
 
-def dead_files(directory: str) -> Generator[DeadFile, None, None]:
+def dead_files_in(directory: str) -> Generator[DeadFile, None, None]:
     """Yield the files of dead processes, each locked until the next is asked for.
 
     Files of this process are not touched: their locks do not hold against itself, and
@@ -117,15 +117,10 @@ def dead_files(directory: str) -> Generator[DeadFile, None, None]:
             descriptor = os.open(path, os.O_RDWR)
             try:
                 # It may have been recovered and removed since it was listed.
-                if _lock(descriptor) and os.path.exists(path):
+                if try_lock(descriptor) and os.path.exists(path):
                     yield DeadFile(path, descriptor)
             finally:
                 os.close(descriptor)
-
-
-def waiting(directory: str) -> int:
-    """Return how many files of dead processes there are."""
-    return sum(1 for _ in dead_files(directory))
 
 
 def forget_own() -> None:
@@ -149,7 +144,13 @@ def _read(descriptor: int) -> bytes:
     return os.pread(descriptor, size_bytes, 0)
 
 
-def _lock(descriptor: int) -> bool:
+def try_lock(descriptor: int) -> bool:
+    """Lock a file for this process, unless another has locked it; return whether it is.
+
+    Args:
+        descriptor: Of the file, open for writing. Closing it, or any other of the same
+            file in this process, gives up the lock.
+    """
     library: Any = fcntl
     try:
         library.lockf(descriptor, library.LOCK_EX | library.LOCK_NB)

@@ -60,10 +60,11 @@ def recover(
     """Turn the crash records of dead processes into spans, and remove them.
 
     A file whose spans cannot be delivered stays for the next time. Files of processes
-    that live, and those that somebody else recovers now, are left alone.
+    that live, and those that somebody else recovers now, are left alone; so are the
+    folders of runs that live.
 
     Args:
-        directory: Where the files are; need not exist.
+        directory: Where the files are, and folders of runs; need not exist.
         provider: A tracer provider of the SDK, whose processors get the spans.
         signals: Names of the signals that processes died of, by their ids, where known.
         ended_ns: When they died, in nanoseconds since the epoch; None if that is not
@@ -88,6 +89,7 @@ def recover(
                 found.processes += 1
             file.mark_recovered()
             file.remove()
+    _crash.remove_dead_runs(directory)
     return found
 
 

@@ -120,7 +120,7 @@ def _python_path() -> str:
 def _environment(
     destination: Destination, pid: int, leavings: Leavings | None = None
 ) -> dict[str, str]:
-    reported = "" if leavings is None else leavings.reported
+    reported = "" if leavings is None else leavings.folder.reported
     return {
         **os.environ,
         **environment_for(destination, pid, reported),

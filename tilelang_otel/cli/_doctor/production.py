@@ -50,7 +50,7 @@ def find_crash_records(settings: Settings) -> CrashRecords:
         settings.crash_record,
         directory,
         _problem(directory),
-        _crash.waiting(directory),
+        sum(1 for _ in _crash.dead_files(directory)),
     )
 
 

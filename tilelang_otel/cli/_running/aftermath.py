@@ -1,8 +1,9 @@
 """What ``run`` does when its program is dead: what the program could not do itself.
 
 Owns where the program leaves word of what it is doing and of having reported, and
-what is done about it. Waiting for the end is up to ``_running.parent``, recovering
-spans to ``_sdk.recovery``, and saying what happened to ``_running.exporting``.
+what is done about it. If this process is killed too, others find that word. Waiting for
+the end is up to ``_running.parent``, recovering spans to ``_sdk.recovery``, and saying
+what happened to ``_running.exporting``.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import atexit
 import dataclasses
 import os
-import shutil
+import shlex
 import signal
 import sys
 import tempfile
@@ -18,7 +19,8 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from tilelang_otel._config import read_settings
+from tilelang_otel import _crash
+from tilelang_otel._config import crash_directory, read_settings
 from tilelang_otel.cli._running.destination import Destination
 from tilelang_otel.cli._running.parent import die_of
 from tilelang_otel.environment_variables import (
@@ -41,16 +43,13 @@ class Leavings:
 
     Attributes:
         folder: Of this run alone; goes with it.
-        records: The folder of crash records: inside the one above, or the user's.
+        records: The folder of crash records: the one above, or the user's.
+        recover: The command that recovers what is left there.
     """
 
-    folder: str
+    folder: _crash.RunFolder
     records: str
-
-    @property
-    def reported(self) -> str:
-        """The file that is there once the program has begun to report by itself."""
-        return os.path.join(self.folder, "reported")
+    recover: str
 
     def environment(self) -> dict[str, str]:
         """Return the variables that the program needs."""
@@ -60,8 +59,9 @@ class Leavings:
         }
 
     def remove(self) -> None:
-        """Remove what is of this run alone."""
-        shutil.rmtree(self.folder, ignore_errors=True)
+        """Remove what is of this run alone; records of processes that outlive it stay."""
+        _crash.remove_dead_runs(self.folder.path)
+        self.folder.remove()
 
 
 def make_leavings() -> Leavings | None:
@@ -73,13 +73,25 @@ def make_leavings() -> Leavings | None:
     settings = read_settings(crash_record=None if is_given else True)
     if not settings.crash_record:
         return None
-    try:
-        folder = tempfile.mkdtemp(prefix="tilelang-otel-")
-    except OSError:
-        return None
     # The program may change its directory.
-    records = os.path.abspath(settings.crash_directory or os.path.join(folder, "crash"))
-    return Leavings(folder, records)
+    directory = os.path.abspath(crash_directory(settings))
+    is_named = bool(settings.crash_directory)
+    try:
+        folder = _crash.RunFolder(directory)
+    except OSError:
+        # Some have no home that can be written. Who recovers has to be told where.
+        try:
+            temporary = tempfile.gettempdir()
+            folder = _crash.RunFolder(temporary)
+        except OSError:
+            return None
+        if not is_named:
+            directory, is_named = temporary, True
+    return Leavings(
+        folder,
+        directory if settings.crash_directory else folder.path,
+        "tilelang-otel recover" + (f" --directory {shlex.quote(directory)}" if is_named else ""),
+    )
 
 
 def look_after(leavings: Leavings, destination: Destination, pid: int, status: int) -> bool:
@@ -98,8 +110,9 @@ def look_after(leavings: Leavings, destination: Destination, pid: int, status: i
         Whether there is something to say.
     """
     ended_ns = time.time_ns()
-    # Who cleans up temporary files takes the word of a long program with them.
-    has_reported = os.path.exists(leavings.reported) or not os.path.isdir(leavings.folder)
+    # Who cleans up old files takes the word of a long program with them.
+    folder = leavings.folder
+    has_reported = os.path.exists(folder.reported) or not os.path.isdir(folder.path)
     dead = _dead_processes(leavings.records)
     if has_reported and not dead:
         leavings.remove()
@@ -129,20 +142,14 @@ def look_after(leavings: Leavings, destination: Destination, pid: int, status: i
 
 
 def _dead_processes(folder: str) -> set[int]:
-    """Return the processes that have died and left something to recover."""
-    try:
-        with os.scandir(folder) as entries:
-            if not any(entries):
-                return set()
-    except OSError:
-        return set()
-    from tilelang_otel import _crash
-
+    """Return the processes that have died and left something; remove what says nothing."""
     found: set[int] = set()
     for file in _crash.dead_files(folder):
         process = _crash.read(file.content, 0, False, "")
         if process is not None and process.compiles:
             found.add(process.pid)
+        else:
+            file.remove()
     return found
 
 
@@ -194,11 +201,7 @@ class _End:
         try:
             self.session.report_at_exit()
             if self.is_anything_left:
-                folder = self.leavings.records
-                print(
-                    f"{_COMMAND}: not delivered yet: tilelang-otel recover --directory {folder}",
-                    file=sys.stderr,
-                )
+                print(f"{_COMMAND}: not delivered yet: {self.leavings.recover}", file=sys.stderr)
         except KeyboardInterrupt:
             pass
         finally:
