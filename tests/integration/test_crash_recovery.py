@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,7 @@ from tests.support.received import ReceivedSpan
 from tests.support.receiver import OTLPReceiver, RefusingEndpoint
 from tests.support.require import require_tvm
 from tests.support.spans import assert_sound, outline
+from tilelang_otel import cli
 
 require_tvm()
 pytest.importorskip("fcntl")
@@ -277,3 +280,60 @@ def test_forked_workers_have_records_of_their_own(tmp_path: Path) -> None:
         spans = receiver.spans
     assert len({span.span_id for span in spans}) == len(spans) == 2 + 13 + 13
     assert _names(_died(spans)) == ["Killer", "Outer", "PassContext"]
+
+
+def _below_a_file(tmp_path: Path) -> Path:
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    return tmp_path / "file" / "below"
+
+
+def _file(tmp_path: Path) -> Path:
+    return _below_a_file(tmp_path).parent
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda tmp_path: tmp_path / "missing", "there is no directory {}: name "),
+        (_file, "{} is not a directory: name "),
+        (_below_a_file, "{} is not a directory: name "),
+    ],
+    ids=["missing", "a file", "below a file"],
+)
+def test_directory_that_is_none_is_told_in_one_line(
+    make: Callable[[Path], Path], says: str, tmp_path: Path
+) -> None:
+    """A typing error is not taken for a crash that never was."""
+    path = make(tmp_path)
+    done = run_command("recover", "--directory", path, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == (
+        f"tilelang-otel recover: {says.format(path)}the one with the crash records by --directory\n"
+    )
+
+
+def test_directory_that_cannot_be_read_is_told_with_the_reason(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Then nobody can say whether there is something to recover."""
+
+    def refuse(path: str) -> list[str]:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+
+    # Whoever runs the tests may be allowed everything.
+    monkeypatch.setattr(os, "listdir", refuse)
+    assert cli.main(["recover", "--directory", "closed"]) == 2
+    assert capsys.readouterr().err == (
+        "tilelang-otel recover: closed cannot be read (Permission denied): "
+        "change that, or name the one with the crash records by --directory\n"
+    )
+
+
+@pytest.mark.parametrize("variables", [{}, {"OTEL_PYTHON_TILELANG_CRASH_DIRECTORY": "records"}])
+def test_directory_that_nobody_has_needed_yet_has_nothing_to_recover(
+    variables: dict[str, str], tmp_path: Path
+) -> None:
+    """The first process that compiles makes it."""
+    done = run_command("recover", cwd=tmp_path, environment=variables)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("tilelang-otel recover: nothing to recover in ")

@@ -7,8 +7,9 @@ What they left is found in the folder of crash records; where the spans go is wh
 from __future__ import annotations
 
 import argparse
+import os
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from argparse import _SubParsersAction  # pyright: ignore[reportPrivateUsage]
@@ -21,7 +22,11 @@ variables say, and remove the records. Those of living processes are left alone.
 
 _EPILOG = """\
 exit code: 0, also when there was nothing to recover; 1 if what there was could
-not be delivered, and stays for the next time."""
+not be delivered, and stays for the next time; 2 if DIR is no directory that can
+be read."""
+
+
+_NAME_ANOTHER: Final = "name the one with the crash records by --directory"
 
 
 def add_parser(subparsers: _SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -49,13 +54,17 @@ def main(args: argparse.Namespace) -> int:
         args: What the parser of :func:`add_parser` made of the command line.
 
     Returns:
-        0, or 1 if something could not be delivered.
+        0, 1 if something could not be delivered, or 2 if there is no such directory.
     """
     from tilelang_otel._config import crash_directory, read_settings
     from tilelang_otel._sdk.recovery import claim, describe, processor_of, recover
     from tilelang_otel.provider import configure
 
-    directory = args.directory or crash_directory(read_settings())
+    directory = crash_directory(read_settings()) if args.directory is None else args.directory
+    problem = _problem(directory, is_asked_for=args.directory is not None)
+    if problem:
+        _complain(problem)
+        return 2
     # Not in the background: this command says what came of it.
     claim(directory)
     provider = configure()
@@ -73,6 +82,26 @@ def main(args: argparse.Namespace) -> int:
         return 0
     print(f"tilelang-otel recover: {describe(found)}")
     return 0
+
+
+def _problem(directory: str, is_asked_for: bool) -> str:
+    """Return why nothing can be looked for in a directory; empty if it can.
+
+    Args:
+        directory: The directory.
+        is_asked_for: Whether it is to be there: one that is made by the first process
+            that compiles need not be.
+    """
+    try:
+        os.listdir(directory)
+    except FileNotFoundError:
+        if is_asked_for:
+            return f"there is no directory {directory or repr('')}: {_NAME_ANOTHER}"
+    except NotADirectoryError:
+        return f"{directory} is not a directory: {_NAME_ANOTHER}"
+    except OSError as error:
+        return f"{directory} cannot be read ({error.strerror}): change that, or {_NAME_ANOTHER}"
+    return ""
 
 
 def _complain(message: str) -> int:
