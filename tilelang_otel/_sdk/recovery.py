@@ -10,7 +10,7 @@ from __future__ import annotations
 import atexit
 import logging
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -27,7 +27,15 @@ from tilelang_otel._providers import facts_of
 from tilelang_otel._spans import emit
 from tilelang_otel.version import __version__
 
-__all__ = ["Recovered", "claim", "describe", "processor_of", "recover", "start_recovery"]
+__all__ = [
+    "Impatient",
+    "Recovered",
+    "claim",
+    "describe",
+    "processor_of",
+    "recover",
+    "start_recovery",
+]
 
 _logger = logging.getLogger(__name__)
 
@@ -138,6 +146,25 @@ def processor_of(provider: Any) -> SpanProcessor | None:
     # There is no public way to hand on a span that somebody else has started.
     processor = getattr(provider, "_active_span_processor", None)
     return processor if isinstance(processor, SpanProcessor) else None
+
+
+class Impatient:
+    """A tracer provider that is waited for in vain no more than once.
+
+    Args:
+        provider: The provider.
+        flush: Exports what has ended, and returns whether it arrived.
+    """
+
+    def __init__(self, provider: Any, flush: Callable[[], bool]) -> None:
+        self._active_span_processor = processor_of(provider)
+        self._flush = flush
+        self._is_working = True
+
+    def force_flush(self, timeout_millis: int) -> bool:
+        """Export what has ended, in whatever time that is given."""
+        self._is_working = self._is_working and self._flush()
+        return self._is_working
 
 
 class _Started:

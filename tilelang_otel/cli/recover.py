@@ -57,8 +57,8 @@ def main(args: argparse.Namespace) -> int:
         0, 1 if something could not be delivered, or 2 if there is no such directory.
     """
     from tilelang_otel._config import crash_directory, read_settings
-    from tilelang_otel._sdk.recovery import claim, describe, processor_of, recover
-    from tilelang_otel.provider import configure
+    from tilelang_otel._sdk.recovery import Impatient, claim, describe, processor_of, recover
+    from tilelang_otel.provider import configure, flush
 
     directory = crash_directory(read_settings()) if args.directory is None else args.directory
     problem = _problem(directory, is_asked_for=args.directory is not None)
@@ -70,7 +70,7 @@ def main(args: argparse.Namespace) -> int:
     provider = configure()
     if processor_of(provider) is None:
         return _complain("nothing is recovered: traces are not exported (see above)")
-    found = recover(directory, provider)
+    found = recover(directory, Impatient(provider, flush))
     if found.undelivered:
         return _complain(
             "1 crash record could not be delivered, and stays"

@@ -128,11 +128,11 @@ def look_after(leavings: Leavings, destination: Destination, pid: int, status: i
     if dead:
         # This process has nothing to record, and is the one to recover.
         os.environ[OTEL_PYTHON_TILELANG_CRASH_RECORD] = "off"
-        from tilelang_otel._sdk.recovery import recover
+        from tilelang_otel._sdk.recovery import Impatient, recover
 
         found = recover(
             leavings.records,
-            _Impatient(end.session),
+            Impatient(end.session.provider(), end.session.flush),
             signals={pid: _name(-status)} if status < 0 else {},
             # Nobody knows when others have died.
             ended_ns=ended_ns if dead == {pid} else None,
@@ -158,26 +158,6 @@ def _size(file: str | None) -> int:
         return 0 if file is None else os.path.getsize(file)
     except OSError:
         return 0
-
-
-class _Impatient:
-    """A tracer provider whose flush is over when the process's exit would be.
-
-    Args:
-        session: Has the provider.
-    """
-
-    def __init__(self, session: Session) -> None:
-        from tilelang_otel._sdk.recovery import processor_of
-
-        self._session = session
-        self._active_span_processor = processor_of(session.provider())
-        self._is_working = True
-
-    def force_flush(self, timeout_millis: int) -> bool:
-        """Export what has ended; once in vain is enough to wait."""
-        self._is_working = self._is_working and self._session.flush()
-        return self._is_working
 
 
 def _name(number: int) -> str:
