@@ -71,6 +71,9 @@ def _is_handler(code: CodeType, signals: Iterable[int]) -> bool:
     for number in signals:
         handler = signal.getsignal(number)
         function = getattr(handler, "__func__", handler)
+        if not hasattr(function, "__code__"):
+            # An object that can be called, as our own is.
+            function = vars(type(handler)).get("__call__")
         installed = getattr(function, "__code__", None)
         if installed is not None and (
             (installed.co_filename, installed.co_name) == (code.co_filename, code.co_name)
