@@ -125,6 +125,33 @@ program.compile(body)
     assert len(program.exported()) == 3 * 3 + 1
 
 
+def test_handler_that_is_set_again_in_front_of_ours_is_called_once() -> None:
+    """As by a server that looks whether its own is in force, whenever it starts."""
+    status, program = _ended(
+        """
+program = Program()
+class Server:
+    def start(self):
+        found = signal.getsignal(signal.SIGTERM)
+        if found != self.stop:
+            self.before = found
+            signal.signal(signal.SIGTERM, self.stop)
+    def stop(self, number, frame):
+        say("stops")
+        if callable(self.before):
+            self.before(number, frame)
+        os._exit(5)
+server = Server()
+server.start()
+program.compile(name="first")
+server.start()
+hang_in_python()
+"""
+    )
+    assert (status, program.output.count("stops")) == (5, 1)
+    assert program.exported() == ["done UNSET", "first UNSET", "open UNSET"]
+
+
 def test_handler_for_a_while_gives_way_to_what_was_there() -> None:
     """Whoever puts ours back gets it back, with what it handed on to, at once."""
     status, program = _ended(

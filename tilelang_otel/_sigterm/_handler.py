@@ -56,7 +56,9 @@ class _Link:
             guard.report(error)
         finally:
             if callable(self.previous):
-                self.previous(number, frame)
+                # One that is in force again has been called, and has called us.
+                if self.previous != signal.getsignal(signal.SIGTERM):
+                    self.previous(number, frame)
             elif handler.is_fatal():
                 handler.die()
 
