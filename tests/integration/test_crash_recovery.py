@@ -241,14 +241,21 @@ def test_record_whose_spans_cannot_be_delivered_stays(tmp_path: Path) -> None:
     """It is recovered when the receiver is there again."""
     with OTLPReceiver() as receiver, RefusingEndpoint() as endpoint:
         environment = _environment(tmp_path / "crash", receiver)
-        _die(environment, "os._exit(3)")
+        (tmp_path / "crash").mkdir()
+        for name in "abc":
+            # Apart, or each would recover the one before it.
+            _die(_environment(tmp_path / name, receiver), "os._exit(3)")
+            [file] = (tmp_path / name).iterdir()
+            file.rename(tmp_path / "crash" / file.name)
         done = run_command(
             "recover", cwd=tmp_path, environment={**environment, **endpoint.environment("grpc")}
         )
         assert done.returncode == 1
-        assert "1 crash record could not be delivered, and stays" in done.stderr
+        assert "3 crash records could not be delivered, and stay" in done.stderr
+        # Nor are the others tried in vain, to come twice when the receiver is there at last.
+        assert "tilelang-otel: 13 spans could not be delivered to" in done.stderr
         _recover(environment, tmp_path)
-        assert len(_died(receiver.spans)) == 3
+        assert len(_died(receiver.spans)) == 9
 
 
 def test_process_that_ends_as_it_should_leaves_nothing(tmp_path: Path) -> None:

@@ -13,19 +13,12 @@ import pytest
 
 from tests.support.services import poll_until
 from tests.support.signalled import SignalledProgram
+from tests.support.terminated import ALL_FINISHED, FINISHED, GIVEN_UP
 
 _IMPORTS = """
 import asyncio, atexit, ctypes, os, signal, socket, sys, threading
 from tests.support.terminated import *
 """
-
-_FINISHED = ["done UNSET"]
-_ALL_FINISHED = ["compile UNSET", "done UNSET", "open UNSET"]
-_GIVEN_UP = [
-    "compile ERROR process_died SIGTERM",
-    "done UNSET",
-    "open ERROR process_died SIGTERM",
-]
 
 _PROMPTLY_S = 10.0
 """Far less than the programs may wait for their exporter."""
@@ -46,7 +39,7 @@ def test_sigterm_during_a_compile_exports_it_and_ends_the_process(hang: str) -> 
         program.wait_for("ready")
         program.terminate()
         status, seconds = program.end()
-        assert (status, program.exported()) == (-signal.SIGTERM, _GIVEN_UP)
+        assert (status, program.exported()) == (-signal.SIGTERM, GIVEN_UP)
         assert seconds < _PROMPTLY_S
 
 
@@ -56,7 +49,7 @@ def test_sigterm_between_compiles_exports_what_waits() -> None:
         program.wait_for("ready")
         program.terminate()
         assert program.end()[0] == -signal.SIGTERM
-        assert program.exported() == _ALL_FINISHED
+        assert program.exported() == ALL_FINISHED
 
 
 def test_sigterm_right_after_a_compile_exports_all_of_it() -> None:
@@ -97,7 +90,7 @@ hang_in_c()
             [
                 "compile a ERROR process_died SIGTERM",
                 "compile b ERROR process_died SIGTERM",
-                *2 * _GIVEN_UP[1:],
+                *2 * GIVEN_UP[1:],
             ]
         )
 
@@ -115,7 +108,7 @@ Program().compile(hang_in_python)
         program.wait_for("ready")
         program.terminate()
         assert program.end()[0] == 4
-        assert program.exported() == _FINISHED
+        assert program.exported() == FINISHED
 
 
 def test_handler_that_raises_reaches_the_compile() -> None:
@@ -223,7 +216,7 @@ program.compile(hang_in_python)
         program.wait_for("ready")
         program.terminate()
         assert program.end()[0] == 5
-        assert program.exported() == _FINISHED
+        assert program.exported() == FINISHED
 
 
 def test_event_loop_keeps_its_wakeup_and_its_handler() -> None:
@@ -248,7 +241,7 @@ asyncio.run(main())
         status, seconds = program.end()
         assert (status, program.exported()) == (
             -signal.SIGTERM,
-            sorted([*_ALL_FINISHED, *_GIVEN_UP[1:], "compile again ERROR process_died SIGTERM"]),
+            sorted([*ALL_FINISHED, *GIVEN_UP[1:], "compile again ERROR process_died SIGTERM"]),
         )
         assert seconds < _PROMPTLY_S
 
@@ -313,7 +306,7 @@ def test_program_under_timeout_loses_nothing() -> None:
             for line in program.output.splitlines()
             if line.startswith("exported by")
         }
-        assert program.exported(int(pid)) == _GIVEN_UP
+        assert program.exported(int(pid)) == GIVEN_UP
 
 
 def test_interpreter_that_is_held_ends_when_it_is_free_again() -> None:
@@ -323,7 +316,7 @@ def test_interpreter_that_is_held_ends_when_it_is_free_again() -> None:
         poll_until(program.is_asleep, "the main thread waits in C", every_s=0.01)
         program.terminate()
         status, seconds = program.end()
-        assert (status, program.exported()) == (-signal.SIGTERM, _GIVEN_UP)
+        assert (status, program.exported()) == (-signal.SIGTERM, GIVEN_UP)
         assert seconds < _PROMPTLY_S
 
 
@@ -344,7 +337,7 @@ program.compile(hang_in_c)
         program.terminate()
         program.write("now\n")
         assert program.end(_PROMPTLY_S)[0] == -signal.SIGTERM
-        assert program.exported() == _GIVEN_UP
+        assert program.exported() == GIVEN_UP
 
 
 def test_provider_that_raises_does_not_keep_the_signal_back() -> None:
@@ -375,7 +368,7 @@ program.compile()
         program.wait_for("ready")
         program.terminate()
         assert program.end()[0] == -signal.SIGTERM
-        assert program.exported() == _ALL_FINISHED
+        assert program.exported() == ALL_FINISHED
 
 
 def test_sigterm_when_python_has_no_threads_any_more_ends_it_at_once() -> None:
@@ -426,12 +419,12 @@ program.compile(body)
         os.kill(child, signal.SIGTERM)
         program.wait_for("survived\nready\n")
         assert program.exported(child) == sorted(
-            ["compile in child ERROR process_died SIGTERM", *_GIVEN_UP[1:]]
+            ["compile in child ERROR process_died SIGTERM", *GIVEN_UP[1:]]
         )
         assert program.exported() == []
         program.terminate()
         assert program.end()[0] == -signal.SIGTERM
-        assert program.exported() == _GIVEN_UP
+        assert program.exported() == GIVEN_UP
 
 
 def test_signals_at_the_moment_of_a_fork_reach_the_child_only() -> None:
@@ -483,4 +476,4 @@ program.compile(body)
             os.kill(inner, signal.SIGTERM)
         program.wait_for("exported by 1: done UNSET")
         assert program.is_running()
-        assert program.exported(1) == _FINISHED
+        assert program.exported(1) == FINISHED

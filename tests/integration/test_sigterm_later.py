@@ -7,10 +7,12 @@ import signal
 
 import pytest
 
+from tests.support.services import poll_until
 from tests.support.signalled import SignalledProgram
+from tests.support.terminated import ALL_FINISHED, FINISHED, GIVEN_UP
 
 _IMPORTS = """
-import asyncio, os, signal, sys, threading
+import asyncio, ctypes, os, signal, threading
 from tests.support.terminated import *
 from tilelang_otel import _sigterm
 
@@ -18,14 +20,6 @@ def leave(number, frame):
     say("leaves")
     os._exit(5)
 """
-
-_FINISHED = ["done UNSET"]
-_ALL_FINISHED = ["compile UNSET", "done UNSET", "open UNSET"]
-_GIVEN_UP = [
-    "compile ERROR process_died SIGTERM",
-    "done UNSET",
-    "open ERROR process_died SIGTERM",
-]
 
 
 def _program(source: str) -> SignalledProgram:
@@ -52,7 +46,7 @@ program.compile(hang_in_python)
     )
     assert (status, program.exported()) == (
         5,
-        sorted(["before UNSET", "done UNSET", "open UNSET", *_FINISHED]),
+        sorted(["before UNSET", "done UNSET", "open UNSET", *FINISHED]),
     )
     assert program.output.count("leaves") == 1
 
@@ -67,7 +61,7 @@ signal.signal(signal.SIGTERM, signal.SIG_DFL)
 program.compile(hang_in_c)
 """
     )
-    assert (status, program.exported()) == (-signal.SIGTERM, _GIVEN_UP)
+    assert (status, program.exported()) == (-signal.SIGTERM, GIVEN_UP)
 
 
 def test_signal_that_is_ignored_from_some_time_on_ends_nothing() -> None:
@@ -77,17 +71,20 @@ program = Program()
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
 def body():
     say("ready")
-    assert sys.stdin.readline() == "go on\\n"
+    buffer = ctypes.create_string_buffer(8)
+    say(f"read {ctypes.CDLL(None).read(0, buffer, 8)}")
 program.compile(body)
 program.provider.shutdown()
 say("the end")
 """
     with _program(source) as program:
         program.wait_for("ready")
+        poll_until(program.is_asleep, "the main thread reads", every_s=0.01)
         program.terminate()
         program.wait_for("done UNSET")
-        program.write("go on\n")
-        assert (program.end()[0], program.exported()) == (0, _ALL_FINISHED)
+        program.write("x")
+        assert (program.end()[0], program.exported()) == (0, ALL_FINISHED)
+        assert "read 1\n" in program.output
         assert program.output.endswith("the end\n")
 
 
@@ -96,7 +93,6 @@ def test_handlers_that_call_each_other_are_called_once_each() -> None:
     status, program = _ended(
         """
 program = Program()
-flushes = []
 flush = program.provider.force_flush
 program.provider.force_flush = lambda *args: (say("flushed"), flush(*args))
 
@@ -111,12 +107,10 @@ def chain(name):
 for name in ("first", "second", "third"):
     chain(name)
     program.compile(name=name)
-def body():
-    hang_in_python()
 chain("last")
 before = signal.getsignal(signal.SIGTERM)
 signal.signal(signal.SIGTERM, lambda *args: (before(*args), os._exit(5)))
-program.compile(body)
+program.compile(hang_in_python)
 """
     )
     assert status == 5
@@ -189,12 +183,12 @@ program.compile(hang_in_c, "compile again")
         program.wait_for("ready")
         program.terminate()
         program.wait_for("told\nready")
-        assert program.exported() == _ALL_FINISHED
+        assert program.exported() == ALL_FINISHED
         assert program.output.index("open UNSET") < program.output.index("told")
         program.terminate()
         assert program.end()[0] == -signal.SIGTERM
         assert program.exported() == sorted(
-            [*_ALL_FINISHED, *_GIVEN_UP[1:], "compile again ERROR process_died SIGTERM"]
+            [*ALL_FINISHED, *GIVEN_UP[1:], "compile again ERROR process_died SIGTERM"]
         )
 
 
@@ -271,4 +265,4 @@ program.provider.shutdown()
     with _program(source) as program:
         assert program.end()[0] == 0
         assert program.output.startswith("found True\n")
-        assert program.exported() == _ALL_FINISHED
+        assert program.exported() == ALL_FINISHED

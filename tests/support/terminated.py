@@ -19,7 +19,30 @@ from tests.support.signalled import exported_line
 from tilelang_otel._config import read_settings
 from tilelang_otel._recorder import Recorder
 
-__all__ = ["Program", "hang_in_c", "hang_in_python", "hold_the_interpreter", "say"]
+__all__ = [
+    "ALL_FINISHED",
+    "FINISHED",
+    "GIVEN_UP",
+    "Program",
+    "hang_in_c",
+    "hang_in_python",
+    "hold_the_interpreter",
+    "say",
+]
+
+
+FINISHED = ["done UNSET"]
+"""What a :class:`Program` has exported when only finished work was handed on."""
+
+ALL_FINISHED = ["compile UNSET", "done UNSET", "open UNSET"]
+"""What it has when its compile has ended."""
+
+GIVEN_UP = [
+    "compile ERROR process_died SIGTERM",
+    "done UNSET",
+    "open ERROR process_died SIGTERM",
+]
+"""What it has when the signal has ended it."""
 
 
 class _Printer(SpanExporter):

@@ -98,6 +98,17 @@ def test_failed_exports_are_counted_and_said_once(
     assert "hunter2" not in caplog.text
 
 
+def test_delivery_that_the_program_has_shut_down_is_not_waited_for_at_exit() -> None:
+    """It is done, and is not begun again."""
+    exporter = counting(succeed)
+    delivery = Delivery(exporter, timeout_s=60)
+    provider = provider_of(delivery)
+    provider.get_tracer("t").start_span("span").end()
+    provider.shutdown()
+    assert delivery.start_close().wait(0)
+    assert (delivery.progress, delivery.loss()) == (1, None)
+
+
 def test_delivered_spans_are_no_loss() -> None:
     """What arrived is counted as such; what was not sampled is not missed."""
     delivery = Delivery(counting(succeed), timeout_s=5)

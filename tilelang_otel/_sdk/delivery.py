@@ -161,7 +161,6 @@ class Delivery(SpanProcessor):
         self._courier = Courier("tilelang-otel-delivery")
         self._timeout_s = timeout_s
         self._is_closed = False
-        self._closing: Errand | None = None
         self._is_child = False
         self._reset()
         if hasattr(os, "register_at_fork"):
@@ -173,6 +172,7 @@ class Delivery(SpanProcessor):
         self._ended = 0
         self._open = 0
         self.overflowed = 0
+        self._closing: Errand | None = None
 
     def _forked(self) -> None:
         self._reset()
@@ -229,11 +229,15 @@ class Delivery(SpanProcessor):
         return self._courier.send(self._flush)
 
     def start_close(self) -> Errand:
-        """Take no more spans, begin to export what is there, and return at once."""
-        self._is_closed = True
-        self.exporter.is_quiet = True
-        self._closing = self._courier.send(self._close)
-        self._courier.close()
+        """Take no more spans, begin to export what is there, and return at once.
+
+        Where the program has shut its provider down, the exit finds that begun already.
+        """
+        if self._closing is None:
+            self._is_closed = True
+            self.exporter.is_quiet = True
+            self._closing = self._courier.send(self._close)
+            self._courier.close()
         return self._closing
 
     def _flush(self) -> None:

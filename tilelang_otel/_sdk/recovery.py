@@ -89,6 +89,10 @@ def recover(
         with guard:
             process = _read(file, signals or {}, ended_ns)
             if process is not None and process.compiles:
+                if found.undelivered:
+                    # The same receiver would be waited for in vain, or get spans twice.
+                    found.undelivered += 1
+                    continue
                 for compile_ in process.compiles:
                     found.spans += _emit(compile_, process, provider, processor, signals or {})
                 if provider.force_flush(_FLUSH_TIMEOUT_MS) is False:
