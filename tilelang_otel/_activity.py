@@ -14,7 +14,15 @@ import time
 from collections.abc import Callable
 from typing import Any, ClassVar, Final, Protocol
 
-__all__ = ["Running", "ended", "is_quiet", "running", "thread", "wait_until_quiet"]
+__all__ = [
+    "Running",
+    "ended",
+    "is_quiet",
+    "latest_first",
+    "running",
+    "thread",
+    "wait_until_quiet",
+]
 
 _QUIET_NS: Final = 3_000_000
 """After how long without a callback more of the same is likely."""
@@ -31,11 +39,20 @@ class Running(Protocol):
     now_ns: Callable[[], int]
     """The clock of its records."""
 
+    start_ns: int
+    """When it began, on that clock."""
+
+    provider: Any
+    """The tracer provider of its spans, if any."""
+
     current: Any
     """The innermost open record; None if there is none."""
 
     is_muted: bool
     """Whether it is not recorded after all."""
+
+    def exited(self) -> None:
+        """Hand everything on: the process exits."""
 
 
 class _State:
@@ -64,6 +81,11 @@ def running() -> list[Any]:
     """Return what is recorded now, on all threads; each is a ``Running``."""
     stacks = list(_State.stacks.values())
     return [one for stack in stacks for one in list(stack) if not one.is_muted]
+
+
+def latest_first() -> list[Any]:
+    """Return the same as :func:`running`: none comes after one that it may be a part of."""
+    return sorted(running(), key=lambda one: one.start_ns, reverse=True)
 
 
 def ended() -> None:

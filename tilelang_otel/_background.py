@@ -11,6 +11,7 @@ import atexit
 import os
 import threading
 import time
+from collections.abc import Callable
 from typing import Any, Final, Protocol
 
 from tilelang_otel._activity import wait_until_quiet
@@ -182,14 +183,26 @@ class _Worker:
         if left_s > 0:
             wait_until_quiet(left_s, lambda: self._waited_for > 0)
 
-    def start_drain(self) -> Errand:
-        """Return what is done once all that has been sent so far is, and hurry from now on."""
+    def start_drain(self, last: Callable[[], object] | None = None) -> Errand:
+        """Return what is done once all that has been sent so far is.
+
+        Args:
+            last: Called after that; what it sends is waited for as well.
+        """
+        errand = Errand(lambda: None)
         courier = self._courier
         if courier is None or self.is_child or threading.get_ident() == self._thread_id:
-            errand = Errand(lambda: None)
-            errand.run()
-            return errand
-        return courier.send(lambda: None)
+            try:
+                if last is not None:
+                    last()
+            finally:
+                errand.run()
+        elif last is None:
+            courier.send(errand.run)
+        else:
+            courier.send(last)
+            courier.send(lambda: courier.send(errand.run))
+        return errand
 
     def drain(self, timeout_s: float) -> bool:
         """Wait until all that has been sent so far is done.

@@ -33,6 +33,7 @@ from tilelang_otel._host import Host
 from tilelang_otel._interrupt import is_from_signal
 from tilelang_otel._scrub import clean_kernel_name, clean_name, describe_failure
 from tilelang_otel._spans import context_below
+from tilelang_otel._until_end import UntilEnd
 
 if TYPE_CHECKING:
     from tilelang_otel._crash import CompileLog
@@ -61,6 +62,7 @@ class Recording(FrameLog):
         provider: The tracer provider of its spans; None while it is muted.
         thread_name: Name of its thread.
         now_ns: The clock of the records' times.
+        start_ns: When it began, on that clock.
     """
 
     def __init__(self, host: Host, found_provider: Any) -> None:
@@ -89,7 +91,7 @@ class Recording(FrameLog):
         # parent that is timed by the wall clock alone.
         wall_ns = host.clock.wall_ns()
         start_ns = self.now_ns()
-        self._start_ns = start_ns
+        self.start_ns = start_ns
         self._wall_offset_ns = wall_ns - start_ns
         self._part_due_ns = start_ns + self._part_age_ns
 
@@ -114,14 +116,14 @@ class Recording(FrameLog):
         if has_root:
             root = Record()
             root.name = clean_name(name)
-            root.start_ns = self._start_ns
+            root.start_ns = self.start_ns
             if attributes is not None:
                 root.attributes = dict(attributes)
             root.span = tracer.start_span(
                 root.name,
                 parent,
                 attributes=attributes,
-                start_time=self._start_ns + self._wall_offset_ns,
+                start_time=self.start_ns + self._wall_offset_ns,
             )
             root.span_context = trace.set_span_in_context(root.span, parent)
             # Not before: a provider that raises must leave no root without a span.
@@ -138,7 +140,8 @@ class Recording(FrameLog):
             tracer, self.root, parent, self._wall_offset_ns, is_sampled
         )
         self.is_muted = False
-        self.thread_name = threading.current_thread().name
+        self._thread = threading.current_thread()
+        self.thread_name = self._thread.name
         self._own_ns += time.perf_counter_ns() - began_ns
 
     @property
@@ -348,20 +351,51 @@ class Recording(FrameLog):
         return self._emission is None or self._emission.emit(list(self._records), is_urgent=True)
 
     def give_up(self, failure: Failure) -> None:
-        """Make error spans of all that is open, from whichever thread: the process dies.
+        """Make error spans of all that is open, from whichever thread: the process ends.
+
+        What the compile does from here on is not recorded.
 
         Args:
             failure: Why.
         """
-        if self._emission is None:
+        emission = self._let_go()
+        if emission is None:
             return
         records, root, now_ns = list(self._records), self.root, self.now_ns()
-        self.fail([record for record in records if not record.end_ns], failure, now_ns)
+        emission.emit(records, is_urgent=True)
+        still_open = [record for record in records if not record.end_ns]
+        for record in [*still_open, *([] if root is None else [root])]:
+            if record.span is not None:
+                # The compile may go on for a while, and add to what has ended.
+                record.span = UntilEnd(record.span)
+        self.fail(still_open, failure, now_ns)
         if root is not None:
             self.close(root, failure, now_ns)
             self._add_events(root.span)
             records.append(root)
-        self._emission.emit(records, is_urgent=True)
+        emission.emit(records, is_urgent=True)
+
+    def exited(self) -> None:
+        """Hand everything on as the process exits, from whichever thread.
+
+        What a thread is still at are errors. A context that merely nobody has left is none,
+        and all that is said of a compile whose thread is over is that its end wasn't seen.
+        """
+        root, thread = self.root, self._thread
+        is_busy = root is not None and bool(root.scope_kind)
+        is_busy = is_busy or any(not record.end_ns for record in list(self._records))
+        if is_busy and thread.is_alive() and thread is not threading.main_thread():
+            message = "the process exited while this was running"
+            self.give_up(Failure(semconv.ERROR_TYPE_PROCESS_DIED, message))
+        else:
+            self.finish(None)
+            self._let_go()
+
+    def _let_go(self) -> Emission | None:
+        """Record nothing from here on; return what took the records so far."""
+        self.is_muted = True
+        emission, self._emission = self._emission, None
+        return emission
 
     def _add_events(self, span: Span) -> None:
         for name, attributes, at_ns in self._events:

@@ -114,6 +114,28 @@ def test_jobs_are_done_in_order_by_one_thread(worker: _background._Worker) -> No
     assert {job.thread for job in jobs} == {"tilelang-otel-spans"}
 
 
+def test_what_is_sent_last_of_all_is_waited_for_as_well(worker: _background._Worker) -> None:
+    """It comes after all that was sent before, and may send more."""
+    done: list[str] = []
+    worker.send(_Job(work=lambda: done.append("first")))
+
+    def last() -> None:
+        done.append("last")
+        worker.send(_Job(work=lambda: done.append("of the last")))
+
+    assert worker.start_drain(last).wait(_DEADLINE_S)
+    assert done == ["first", "last", "of the last"]
+
+
+def test_last_of_all_is_done_at_once_where_there_is_no_thread(
+    worker: _background._Worker,
+) -> None:
+    """As everything else is."""
+    done: list[str] = []
+    assert worker.start_drain(lambda: done.append(threading.current_thread().name)).wait(0)
+    assert done == [threading.current_thread().name]
+
+
 def test_job_that_raises_costs_no_other(worker: _background._Worker, swallowing: None) -> None:
     """The thread lives on, and nothing counts as waiting."""
 

@@ -63,7 +63,7 @@ _TABLE = (
     Row("policy", ("_folding", "_warmup"), ("names", "pure", "settings", "hygiene")),
     Row(
         "emission",
-        ("_background", "_emission", "_host", "_metrics", "_spans"),
+        ("_background", "_emission", "_host", "_metrics", "_spans", "_until_end"),
         ("names", "pure", "settings", "hygiene", "crash record", "policy"),
         _API,
     ),

@@ -14,7 +14,10 @@ from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 from tilelang_otel import _background
+from tilelang_otel._activity import latest_first
 from tilelang_otel._courier import Courier, Errand
+from tilelang_otel._guard import guard
+from tilelang_otel._providers import facts_of
 from tilelang_otel._sdk.export_errors import mute
 
 __all__ = ["PATIENCE", "ExitHandler", "Leaving", "ShutDown", "finish"]
@@ -113,7 +116,9 @@ class _Wait:
         self._errand.wait(min(self.deadline_s - time.monotonic(), _POLL_S))
 
 
-def finish(leaving: Sequence[Leaving], timeout_s: float) -> None:
+def finish(
+    leaving: Sequence[Leaving], timeout_s: float, last: Callable[[], object] | None = None
+) -> None:
     """Finish everything at once, and wait within a bound.
 
     Spans that are yet to be made of finished compiles come before all that takes
@@ -123,9 +128,10 @@ def finish(leaving: Sequence[Leaving], timeout_s: float) -> None:
         leaving: What to finish.
         timeout_s: After how many seconds without progress one of them is given
             up. What goes on making progress gets :data:`PATIENCE` times as long.
+        last: Hands on what would not be finished otherwise; called after what was finished.
     """
     try:
-        making = _Wait(_Making(leaving), timeout_s)
+        making = _Wait(_Making(leaving, last), timeout_s)
         while not making.is_over():
             making.wait()
     except BaseException:
@@ -144,8 +150,9 @@ def finish(leaving: Sequence[Leaving], timeout_s: float) -> None:
 class _Making:
     """The spans that are made in the background, while those who take them work."""
 
-    def __init__(self, receivers: Sequence[Leaving]) -> None:
+    def __init__(self, receivers: Sequence[Leaving], last: Callable[[], object] | None) -> None:
         self._receivers = receivers
+        self._last = last
 
     @property
     def progress(self) -> int:
@@ -154,11 +161,19 @@ class _Making:
 
     def start_close(self) -> Errand:
         """Have everything made that waits."""
-        return _background.start_drain()
+        return _background.start_drain(self._last)
 
     def loss(self) -> str | None:
         """Return nothing: who exits says what was not made."""
         return None
+
+
+def _hand_on_running() -> None:
+    """Hand on what is known of compiles that have not ended, in threads that nobody waits for."""
+    for compile_ in latest_first():
+        if facts_of(compile_.provider).is_ours:
+            with guard:
+                compile_.exited()
 
 
 class ExitHandler:
@@ -182,7 +197,7 @@ class ExitHandler:
         leaving, self._leaving = self._leaving, []
         # Ctrl-C: the program is over, and its user has no more time for us.
         with contextlib.suppress(KeyboardInterrupt):
-            finish(leaving, self._timeout_s)
+            finish(leaving, self._timeout_s, _hand_on_running)
         losses = [loss for item in leaving if (loss := item.loss())]
         if left := _background.close():
             losses.append(f"{left} spans of finished compiles were not made in time")

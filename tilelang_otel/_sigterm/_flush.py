@@ -16,9 +16,10 @@ from typing import Any
 from opentelemetry import metrics, trace
 
 from tilelang_otel import _background, semconv
+from tilelang_otel._activity import latest_first
 from tilelang_otel._frames import Failure, Record
 from tilelang_otel._guard import guard
-from tilelang_otel._recording import Recording, active_recordings
+from tilelang_otel._recording import Recording
 
 __all__ = ["Flush", "involve"]
 
@@ -59,13 +60,15 @@ class Flush:
     def run(self) -> None:
         """Export what there is."""
         try:
-            # The latest first: none is to end after one that it may be a part of.
-            for recording in sorted(active_recordings(), key=_start_ns, reverse=True):
+            recordings = latest_first()
+            # Asked first: one that is given up has none any more.
+            providers = _providers(recordings)
+            for recording in recordings:
                 with guard:
                     self._end(recording)
             # What is made by then can be exported, even if some more waits.
             _background.drain(self.left_s() / 2)
-            for provider in _providers():
+            for provider in providers:
                 # Exporters speak for themselves.
                 with contextlib.suppress(Exception):
                     provider.force_flush(int(self.left_s() * 1000))
@@ -83,11 +86,6 @@ class Flush:
         recording.give_up(Failure(semconv.ERROR_TYPE_PROCESS_DIED, message))
 
 
-def _start_ns(recording: Recording) -> int:
-    root = recording.root
-    return 0 if root is None else root.start_ns
-
-
 def _mark(record: Record) -> None:
     """Say which signal it was. Attributes of a pass may be those of other passes, too."""
     record.attributes = {
@@ -98,10 +96,10 @@ def _mark(record: Record) -> None:
         record.span.set_attribute(semconv.TILELANG_PROCESS_SIGNAL, signal.SIGTERM.name)
 
 
-def _providers() -> list[Any]:
+def _providers(recordings: list[Recording]) -> list[Any]:
     """Return what is to be flushed: tracer providers first, each once."""
     found: dict[int, Any] = {}
-    active = [recording.provider for recording in active_recordings()]
+    active = [recording.provider for recording in recordings]
     everybody = [*active, trace.get_tracer_provider(), *_involved, metrics.get_meter_provider()]
     for provider in everybody:
         if hasattr(provider, "force_flush"):
