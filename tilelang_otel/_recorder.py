@@ -116,8 +116,7 @@ class Recorder:
                 # They may have to be made first, which is not the compile's time.
                 self.tracer()
                 _routes.prepare(self.settings, self.provider())
-                if self.settings.flush_on_sigterm:
-                    _sigterm.stay()
+                self._stay_on_sigterm()
             recording = Recording(self, self.provider())
             thread.recordings.append(recording)
             try:
@@ -159,6 +158,13 @@ class Recorder:
         if provider is not None:
             with guard:
                 _routes.flush_in_child(provider, self.settings.exit_timeout_s)
+        with guard:
+            self._stay_on_sigterm()
+
+    def _stay_on_sigterm(self) -> None:
+        """See to it, around an outermost recording, that SIGTERM still exports first."""
+        if self.settings.flush_on_sigterm and not thread.recordings:
+            _sigterm.stay()
 
     def compile_scope(
         self,

@@ -51,6 +51,30 @@ program.compile(hang_in_python)
     assert program.output.count("leaves") == 1
 
 
+@pytest.mark.parametrize(
+    "compiles",
+    ["set_leave(); program.compile()", "program.compile(set_leave)"],
+    ids=["a compile ago", "during a compile"],
+)
+def test_handler_that_leaves_at_once_is_called_after_the_export_between_compiles(
+    compiles: str,
+) -> None:
+    """Only the handler can see to that where the wakeup is somebody else's."""
+    status, program = _ended(
+        f"""
+read_fd, write_fd = os.pipe()
+os.set_blocking(write_fd, False)
+signal.set_wakeup_fd(write_fd)
+program = Program()
+def set_leave():
+    signal.signal(signal.SIGTERM, leave)
+{compiles}
+hang_in_python()
+"""
+    )
+    assert (status, program.exported()) == (5, ALL_FINISHED)
+
+
 def test_default_action_is_taken_after_the_export() -> None:
     """The process dies of the signal, with what was open as errors; also in C++."""
     status, program = _ended(
@@ -64,15 +88,23 @@ program.compile(hang_in_c)
     assert (status, program.exported()) == (-signal.SIGTERM, GIVEN_UP)
 
 
-def test_signal_that_is_ignored_from_some_time_on_ends_nothing() -> None:
+@pytest.mark.parametrize(
+    "later",
+    [
+        "signal.signal(signal.SIGTERM, signal.SIG_IGN)",
+        "signal.signal(signal.SIGTERM, print); signal.siginterrupt(signal.SIGTERM, False)",
+    ],
+    ids=["ignored", "handled without interrupting"],
+)
+def test_signal_that_interrupts_nothing_from_some_time_on_ends_nothing(later: str) -> None:
     """What has finished is exported, and no system call of the program is interrupted."""
-    source = """
+    source = f"""
 program = Program()
-signal.signal(signal.SIGTERM, signal.SIG_IGN)
+{later}
 def body():
     say("ready")
     buffer = ctypes.create_string_buffer(8)
-    say(f"read {ctypes.CDLL(None).read(0, buffer, 8)}")
+    say(f"read {{ctypes.CDLL(None).read(0, buffer, 8)}}")
 program.compile(body)
 program.provider.shutdown()
 say("the end")

@@ -140,3 +140,37 @@ def test_handler_of_the_embedding_program_is_left_alone(
         _sigterm.install(5)
     assert warnings() == ["SIGTERM does not export spans: its handler is not one of Python's"]
     assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_event_loops_signals_are_not_lost_while_ours_is_installed_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A signal that comes while the wakeup is looked at is written where it belongs."""
+    _sigterm.install(5)
+    read_fd, write_fd = os.pipe()
+    for fd in (read_fd, write_fd):
+        os.set_blocking(fd, False)
+    set_wakeup_fd = signal.set_wakeup_fd
+    ours = set_wakeup_fd(write_fd)
+    signal.signal(signal.SIGTERM, lambda *_: None)
+    before = signal.signal(signal.SIGUSR1, lambda *_: None)
+    raised: list[int] = []
+
+    def set_and_raise(fd: int, **options: bool) -> int:
+        found = set_wakeup_fd(fd, **options)
+        if not raised:
+            raised.append(fd)
+            signal.raise_signal(signal.SIGUSR1)
+        return found
+
+    try:
+        with monkeypatch.context() as patch:
+            patch.setattr(signal, "set_wakeup_fd", set_and_raise)
+            _sigterm.stay()
+        assert raised
+        assert os.read(read_fd, 8) == bytes([signal.SIGUSR1])
+    finally:
+        set_wakeup_fd(ours)
+        signal.signal(signal.SIGUSR1, before)
+        os.close(read_fd)
+        os.close(write_fd)

@@ -4,7 +4,7 @@ Owns the installation, what becomes of it in a forked child, and that it stays i
 When to install, and when to look, is up to whoever records.
 
 A program may set a handler of its own, or the default, at any time. That is found when
-the next compile begins on the main thread, and handed on to from then on. Python lets no
+a compile begins or ends on the main thread, and handed on to from then on. Python lets no
 other thread set handlers, so where only others compile, and after the last compile, what
 the program has set is all that happens: exports can begin, but nobody waits for them.
 
@@ -18,13 +18,13 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Callable
 from typing import Any, Final
 
 from tilelang_otel._config import warn_once
 from tilelang_otel._guard import guard
 from tilelang_otel._sigterm._flush import involve
 from tilelang_otel._sigterm._handler import Handler
+from tilelang_otel._sigterm._system import default_setter
 
 __all__ = ["install", "stay", "uninstall"]
 
@@ -52,7 +52,7 @@ class _State:
         if self.handler is not None:
             self.stay()
             return
-        set_default = _c_default()
+        set_default = default_setter()
         previous = signal.getsignal(signal.SIGTERM)
         if threading.current_thread() is not threading.main_thread():
             problem = "trace compiles from the main thread first"
@@ -117,21 +117,6 @@ class _State:
 
 def _warn(problem: str) -> None:
     warn_once("SIGTERM", f"SIGTERM does not export spans: {problem}")
-
-
-def _c_default() -> Callable[[int], object] | None:
-    """Return what gives a signal its default action; Python's own is for the main thread."""
-    if os.name != "posix":
-        return None
-    try:
-        import ctypes
-
-        function = ctypes.CDLL(None).signal
-    except (ImportError, AttributeError, OSError):
-        return None
-    function.restype = ctypes.c_void_p
-    function.argtypes = (ctypes.c_int, ctypes.c_void_p)
-    return lambda number: function(number, None)
 
 
 _state = _State()

@@ -7,6 +7,7 @@ up to ``_flush``.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import signal
@@ -18,6 +19,7 @@ from typing import Any, Final
 from tilelang_otel._courier import Courier
 from tilelang_otel._guard import guard
 from tilelang_otel._sigterm._flush import Flush
+from tilelang_otel._sigterm._system import restarts_calls
 
 __all__ = ["Handler"]
 
@@ -40,11 +42,27 @@ class _Link:
     Args:
         handler: What it belongs to.
         previous: What to hand on to.
+        restarts: Whether system calls go on after the signal.
     """
 
-    def __init__(self, handler: Handler, previous: Any) -> None:
+    def __init__(self, handler: Handler, previous: Any, restarts: bool) -> None:
         self.handler = handler
         self.previous = previous
+        self._restarts = restarts
+
+    def install(self) -> None:
+        """Take its place."""
+        self._set(self)
+
+    def uninstall(self) -> None:
+        """Give it back."""
+        self._set(self.previous)
+
+    def _set(self, new: Any) -> None:
+        signal.signal(signal.SIGTERM, new)
+        if self._restarts and callable(new):
+            # Setting a handler has put an end to that.
+            signal.siginterrupt(signal.SIGTERM, False)
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
         """Run in the main thread, when that runs Python again."""
@@ -100,18 +118,17 @@ class Handler:
         # The program may have put back what it had replaced.
         self.link = self.link_in_force()
         if self.link is None:
-            self.link = _Link(self, found)
-            signal.signal(signal.SIGTERM, self.link)
-            if found is signal.SIG_IGN:
-                # An ignored signal interrupts nothing.
-                signal.siginterrupt(signal.SIGTERM, False)
+            # An ignored signal interrupts nothing.
+            restarts = found is signal.SIG_IGN or restarts_calls(signal.SIGTERM)
+            self.link = _Link(self, found, restarts)
+            self.link.install()
         _swap_wakeup_fd(-1, self._write_fd)
 
     def uninstall(self) -> None:
         """Undo that, as far as nobody else has come in between."""
         link, self.link = self.link, None
         if link is not None and signal.getsignal(signal.SIGTERM) is link:
-            signal.signal(signal.SIGTERM, link.previous)
+            link.uninstall()
         _swap_wakeup_fd(self._write_fd, -1)
         courier, self._courier = self._courier, None
         if courier is not None:
@@ -204,6 +221,18 @@ class Handler:
 
 def _swap_wakeup_fd(expected: int, new: int) -> None:
     """Set what signal numbers are written to, unless somebody else has set it."""
-    found = signal.set_wakeup_fd(new, warn_on_full_buffer=False)
-    if found not in (expected, new):
-        signal.set_wakeup_fd(found)
+    # Which it is can only be found out by setting another, which must lose no signal.
+    read_fd, write_fd = os.pipe()
+    try:
+        os.set_blocking(read_fd, False)
+        os.set_blocking(write_fd, False)
+        found = signal.set_wakeup_fd(write_fd, warn_on_full_buffer=False)
+        right = new if found in (expected, new) else found
+        signal.set_wakeup_fd(right, warn_on_full_buffer=False)
+        with contextlib.suppress(BlockingIOError):
+            numbers = os.read(read_fd, 4096)
+            if right != -1:
+                os.write(right, numbers)
+    finally:
+        os.close(read_fd)
+        os.close(write_fd)
