@@ -271,7 +271,8 @@ PROCESS_PID: Final = "process.pid"
 """int; compilers that run as a child process, when it is known."""
 
 PROCESS_EXIT_CODE: Final = "process.exit.code"
-"""int; compilers that run as a child process."""
+"""int; compilers that run as a child process; the compile, and the deepest of what was
+running, when the process left without its exit handlers and the code is known."""
 
 ERROR_TYPE: Final = "error.type"
 """str; failures. Qualified class name of the exception that was received."""

@@ -85,8 +85,8 @@ def _said(done: subprocess.CompletedProcess[str]) -> list[str]:
         ("ctypes.string_at(0)", -signal.SIGSEGV, " of SIGSEGV"),
         ("os.abort()", -signal.SIGABRT, " of SIGABRT"),
         ("os.kill(os.getpid(), signal.SIGTERM)", -signal.SIGTERM, " of SIGTERM"),
-        ("os._exit(0)", 0, ""),
-        ("os._exit(7)", 7, ""),
+        ("os._exit(0)", 0, " with exit code 0"),
+        ("os._exit(7)", 7, " with exit code 7"),
     ],
     ids=["killed", "segmentation fault", "aborted", "terminated", "left", "left with a code"],
 )
@@ -108,7 +108,8 @@ def test_program_that_dies_in_a_pass_is_shown_with_it(
     for name in ("PassContext", "Deadly"):
         attributes = by_name[name].attributes
         assert attributes["error.type"] == "process_died"
-        assert attributes.get("tilelang.process.signal", "") == cause.removeprefix(" of ")
+        known = (attributes.get("tilelang.process.signal"), attributes.get("process.exit.code"))
+        assert known == ((None, code) if code >= 0 else (cause.removeprefix(" of "), None))
     # It is known when the program has died.
     assert "tvm.pass.end_estimated" not in by_name["Deadly"].attributes
 

@@ -18,6 +18,7 @@ from tilelang_otel import _crash
 from tilelang_otel._crash import CrashRecord, DeadProcess, read
 from tilelang_otel._crash import _layout as layout
 from tilelang_otel._crash._files import IS_SUPPORTED
+from tilelang_otel._death import Death
 from tilelang_otel._frames import Failure, Frame, Record
 
 pytestmark = pytest.mark.skipif(not IS_SUPPORTED, reason="no file locks here")
@@ -43,9 +44,9 @@ def _began(record: CrashRecord, root: Record | None = None, is_tracked: bool = T
 
 
 def _read(
-    record: CrashRecord, ended_ns: int = 0, is_known: bool = False, cause: str = ""
+    record: CrashRecord, ended_ns: int = 0, is_known: bool = False, death: Death | None = None
 ) -> DeadProcess:
-    process = read(record.path.read_bytes(), ended_ns, is_known, cause)
+    process = read(record.path.read_bytes(), ended_ns, is_known, death)
     assert process is not None
     return process
 
@@ -97,7 +98,6 @@ def test_open_and_finished_passes_come_back_as_they_were(record: CrashRecord) ->
         (1, 0, None, "tirx"),
         (2, 1, 1, None),
     ]
-    assert [each.name for each in compile_.died_in] == ["Inner"]
     assert [f.failure.origin for f in frames if f.failure is not None] == ["Inner", ""]
 
 
@@ -141,12 +141,43 @@ def test_death_is_when_it_is_known_to_have_been(record: CrashRecord) -> None:
     assert end(10**18, False) == (200, True)
 
 
-def test_cause_is_in_the_message_of_what_was_running(record: CrashRecord) -> None:
-    """Whoever knows what the process died of says so."""
-    _began(record)
-    failure = _read(record, cause=" of SIGKILL").compiles[0].root.failure
-    assert failure is not None
-    assert failure.message == "the process died of SIGKILL"
+@pytest.mark.parametrize(
+    ("death", "message", "attributes"),
+    [
+        (None, "the process died", {}),
+        (
+            Death("SIGKILL"),
+            "the process died of SIGKILL",
+            {"tilelang.process.signal": "SIGKILL"},
+        ),
+        (
+            Death(exit_code=0),
+            "the process died with exit code 0",
+            {"process.exit.code": 0},
+        ),
+    ],
+    ids=["unknown", "signal", "exit code"],
+)
+def test_death_is_told_by_the_compile_and_the_deepest_that_was_running(
+    death: Death | None, message: str, attributes: dict[str, Any], record: CrashRecord
+) -> None:
+    """As far as it is known; what is between the two says in what it failed."""
+    root = make_root()
+    log = _began(record, root)
+    outer = make_pass("Outer", root, 110)
+    inner = make_pass("Inner", outer, 120)
+    for each in (outer, inner):
+        log.opened(each)
+    [compile_] = _read(record, death=death).compiles
+    told = [
+        (each.name, each.failure and (each.failure.message, each.failure.origin), each.attributes)
+        for each in (compile_.root, *compile_.records)
+    ]
+    assert told == [
+        ("compile main", (message, "Inner"), attributes),
+        ("Outer", (message, "Inner"), None),
+        ("Inner", (message, ""), attributes),
+    ]
 
 
 def test_exported_spans_are_forgotten(record: CrashRecord) -> None:
@@ -313,7 +344,7 @@ def test_torn_file_is_read_without_an_error(seed: int, record: CrashRecord) -> N
     ]
     for place in chance.sample(used, 300):
         content[place] = chance.randrange(256)
-    process = read(bytes(content), 10**9, False, "")
+    process = read(bytes(content), 10**9)
     assert process is not None
     for compile_ in process.compiles:
         for each in compile_.records:
@@ -348,7 +379,7 @@ def test_records_that_name_each_other_as_parent_are_no_circle(record: CrashRecor
 @pytest.mark.parametrize("content", [b"", b"x" * 100, b"\0" * layout.FILE_BYTES])
 def test_file_that_is_none_is_not_read(content: bytes) -> None:
     """Somebody else's, or one that was never begun."""
-    assert read(content, 0, False, "") is None
+    assert read(content) is None
 
 
 def test_record_that_cannot_be_made_is_warned_about_once(
@@ -409,7 +440,7 @@ def test_file_that_is_recovered_is_not_recovered_again(tmp_path: Path) -> None:
         dying.stdout.readline()
         dying.kill()
     [file] = _crash.dead_files(str(tmp_path))
-    assert read(file.content, 0, False, "") is not None
+    assert read(file.content) is not None
     taken = _crash.dead_files(str(tmp_path))
     held = next(taken)
     done = run_program(
@@ -422,7 +453,7 @@ def test_file_that_is_recovered_is_not_recovered_again(tmp_path: Path) -> None:
     held.mark_recovered()
     taken.close()
     [file] = _crash.dead_files(str(tmp_path))
-    assert read(file.content, 0, False, "") is None
+    assert read(file.content) is None
 
 
 def test_own_file_is_not_touched(tmp_path: Path) -> None:
@@ -469,7 +500,7 @@ def test_forked_child_has_a_file_of_its_own_and_leaves_its_parents(tmp_path: Pat
         os.close(reading)
         os.write(writing, b"x")
         os.waitpid(pid, 0)
-        process = _crash.read(record.path.read_bytes(), 0, False, "")
+        process = _crash.read(record.path.read_bytes())
         print([compile.root.end_ns for compile in process.compiles], flush=True)
         print(b"child" in record.path.read_bytes(), flush=True)
         """

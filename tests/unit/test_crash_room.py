@@ -54,7 +54,7 @@ def _open_passes(log: CompileLog, count: int) -> list[str]:
 
 
 def _kept(record: CrashRecord) -> list[str]:
-    process = read(record.path.read_bytes(), 0, False, "")
+    process = read(record.path.read_bytes())
     assert process is not None
     return [each.name for compile_ in process.compiles for each in compile_.records]
 

@@ -53,7 +53,7 @@ class Row:
 
 
 _TABLE = (
-    Row("names", ("semconv", "environment_variables", "version")),
+    Row("names", ("_death", "semconv", "environment_variables", "version")),
     Row("pure", ("_activity", "_courier", "_frames", "_interrupt", "_providers")),
     Row("settings", ("_config", "_options"), ("names",)),
     Row("variables", ("_otel", "_otel.*"), ("settings",)),
@@ -89,7 +89,7 @@ _TABLE = (
     # Loaded when a process begins to record, if the SDK is there and it is asked for.
     Row(
         "recovery",
-        ("_sdk.recovery",),
+        ("_sdk.dead_spans", "_sdk.recovery"),
         ("names", "pure", "settings", "hygiene", "crash record", "emission"),
         (*_API, *_SDK),
     ),

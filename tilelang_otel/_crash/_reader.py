@@ -13,6 +13,7 @@ from typing import Any, Final, cast
 from tilelang_otel import semconv
 from tilelang_otel._crash import _layout as layout
 from tilelang_otel._crash._names import read_name
+from tilelang_otel._death import Death
 from tilelang_otel._frames import Failure, Frame, Record
 
 __all__ = ["DeadCompile", "DeadProcess", "pid_of", "read"]
@@ -37,8 +38,6 @@ class DeadCompile:
     """What was in it, in start order."""
     span_ids: dict[int, int] = field(default_factory=dict[int, int])
     """Ids of spans, by the ``id()`` of their records, where they had been given any."""
-    died_in: list[Record] = field(default_factory=list[Record])
-    """What was open and had nothing open in it; the root, if it was open alone."""
 
 
 @dataclass
@@ -86,14 +85,19 @@ def pid_of(content: bytes) -> int:
     return pid if magic == layout.MAGIC else 0
 
 
-def read(content: bytes, ended_ns: int, is_end_known: bool, cause: str) -> DeadProcess | None:
+def read(
+    content: bytes,
+    ended_ns: int = 0,
+    is_end_known: bool = False,
+    death: Death | None = None,
+) -> DeadProcess | None:
     """Read a file.
 
     Args:
         content: All of it.
         ended_ns: When the process was last seen alive, in nanoseconds since the epoch.
         is_end_known: Whether that is when it died.
-        cause: What it died of, for messages; e.g. `` of SIGKILL``, may be empty.
+        death: How it died, as far as that is known.
 
     Returns:
         What it says; None if it is none, was never begun, or is recovered already.
@@ -128,7 +132,7 @@ def read(content: bytes, ended_ns: int, is_end_known: bool, cause: str) -> DeadP
         end_ns = ended_ns - compile_.wall_offset_ns
         if not last_ns <= end_ns <= last_ns + _LONGEST_NS:
             end_ns = last_ns
-        _end(compile_, end_ns, not is_end_known, cause)
+        _end(compile_, end_ns, not is_end_known, death or Death())
     return process
 
 
@@ -189,22 +193,23 @@ def _record(content: bytes, slot: _Slot) -> Record:
     return record
 
 
-def _end(compile_: DeadCompile, end_ns: int, is_estimated: bool, cause: str) -> None:
+def _end(compile_: DeadCompile, end_ns: int, is_estimated: bool, death: Death) -> None:
     """End what was open when the process died, and sum up what is inside what."""
     everything = [compile_.root, *compile_.records]
     is_open = [record for record in everything if not record.end_ns]
     outer = {id(record.parent) for record in is_open}
-    compile_.died_in = [record for record in is_open if id(record) not in outer]
-    origin = compile_.died_in[-1].name if compile_.died_in else ""
+    origin = next((r.name for r in reversed(is_open) if id(r) not in outer), "")
     for record in is_open:
         is_deepest = id(record) not in outer
         record.failure = Failure(
             semconv.ERROR_TYPE_PROCESS_DIED,
-            f"the process died{cause}",
+            death.message,
             origin="" if is_deepest else origin,
         )
         record.end_ns = max(end_ns, record.start_ns)
         record.end_estimated = is_estimated
+        if is_deepest or record is compile_.root:
+            record.attributes = {**(record.attributes or {}), **death.attributes}
     for record in compile_.records:
         if record.parent is not None:
             record.parent.children_ns += record.end_ns - record.start_ns

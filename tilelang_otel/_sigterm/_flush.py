@@ -11,17 +11,20 @@ import signal
 import threading
 import time
 import weakref
-from typing import Any
+from typing import Any, Final
 
 from opentelemetry import metrics, trace
 
 from tilelang_otel import _background, semconv
 from tilelang_otel._activity import latest_first
+from tilelang_otel._death import Death
 from tilelang_otel._frames import Failure, Record
 from tilelang_otel._guard import guard
 from tilelang_otel._recording import Recording
 
 __all__ = ["Flush", "involve"]
+
+_DEATH: Final = Death(signal.SIGTERM.name)
 
 _involved: weakref.WeakSet[Any] = weakref.WeakSet()
 
@@ -82,18 +85,14 @@ class Flush:
         for record in (recording.root, recording.current):
             if record is not None:
                 _mark(record)
-        message = "the process died of SIGTERM"
-        recording.give_up(Failure(semconv.ERROR_TYPE_PROCESS_DIED, message))
+        recording.give_up(Failure(semconv.ERROR_TYPE_PROCESS_DIED, _DEATH.message))
 
 
 def _mark(record: Record) -> None:
     """Say which signal it was. Attributes of a pass may be those of other passes, too."""
-    record.attributes = {
-        **(record.attributes or {}),
-        semconv.TILELANG_PROCESS_SIGNAL: signal.SIGTERM.name,
-    }
+    record.attributes = {**(record.attributes or {}), **_DEATH.attributes}
     if record.span is not None:
-        record.span.set_attribute(semconv.TILELANG_PROCESS_SIGNAL, signal.SIGTERM.name)
+        record.span.set_attributes(_DEATH.attributes)
 
 
 def _providers(recordings: list[Recording]) -> list[Any]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from tilelang_otel import semconv
+from tilelang_otel._death import Death
 from tilelang_otel.cli._traces.otlp_json import Span
 
 __all__ = ["describe_error", "tell_error", "where_failed"]
@@ -37,8 +38,12 @@ def tell_error(span: Span) -> str:
     kind, message = describe_error(span)
     if kind != semconv.ERROR_TYPE_PROCESS_DIED:
         return ": ".join(filter(None, (kind, message)))
-    signal = span.attributes.get(semconv.TILELANG_PROCESS_SIGNAL)
-    return "the process died" + (f" of {signal}" if signal else "")
+    if message and not message.startswith(_PASSED_ON):
+        return message
+    return Death(
+        span.attributes.get(semconv.TILELANG_PROCESS_SIGNAL),
+        span.attributes.get(semconv.PROCESS_EXIT_CODE),
+    ).message
 
 
 def where_failed(span: Span) -> str:

@@ -12,7 +12,6 @@ import atexit
 import dataclasses
 import os
 import shlex
-import signal
 import sys
 import tempfile
 import time
@@ -21,6 +20,7 @@ from typing import TYPE_CHECKING, Final
 
 from tilelang_otel import _crash
 from tilelang_otel._config import crash_directory, read_settings
+from tilelang_otel._death import Death
 from tilelang_otel.cli._running.destination import Destination
 from tilelang_otel.cli._running.parent import die_of
 from tilelang_otel.environment_variables import (
@@ -133,7 +133,7 @@ def look_after(leavings: Leavings, destination: Destination, pid: int, status: i
         found = recover(
             leavings.records,
             Impatient(end.session.provider(), end.session.flush),
-            signals={pid: _name(-status)} if status < 0 else {},
+            deaths={pid: Death.of_status(status)},
             # Nobody knows when others have died.
             ended_ns=ended_ns if dead == {pid} else None,
         )
@@ -145,7 +145,7 @@ def _dead_processes(folder: str) -> set[int]:
     """Return the processes that have died and left something; remove what says nothing."""
     found: set[int] = set()
     for file in _crash.dead_files(folder):
-        process = _crash.read(file.content, 0, False, "")
+        process = _crash.read(file.content)
         if process is not None and process.compiles:
             found.add(process.pid)
         else:
@@ -158,13 +158,6 @@ def _size(file: str | None) -> int:
         return 0 if file is None else os.path.getsize(file)
     except OSError:
         return 0
-
-
-def _name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:  # one of the many real-time signals
-        return f"signal {number}"
 
 
 @dataclass
