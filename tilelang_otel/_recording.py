@@ -27,16 +27,16 @@ from opentelemetry.trace import NoOpTracer, Span
 
 from tilelang_otel import _activity, _context, semconv
 from tilelang_otel._emission import Emission
-from tilelang_otel._frames import Failure, Frame, FrameLog, Record
+from tilelang_otel._frames import Failure, Frame, Record
 from tilelang_otel._guard import guard
 from tilelang_otel._host import Host
 from tilelang_otel._interrupt import is_from_signal
-from tilelang_otel._scrub import clean_kernel_name, clean_name, describe_failure
+from tilelang_otel._scrub import clean_kernel_name, clean_name
 from tilelang_otel._spans import context_below
+from tilelang_otel._tree import RecordTree
 from tilelang_otel._until_end import UntilEnd
 
 if TYPE_CHECKING:
-    from tilelang_otel._crash import CompileLog
     from tilelang_otel._metrics import Instruments
 
 __all__ = ["Recording", "active_recordings"]
@@ -47,43 +47,35 @@ def active_recordings() -> list[Recording]:
     return _activity.running()
 
 
-class Recording(FrameLog):
+class Recording(RecordTree):
     """What one thread's compile has done so far.
 
     Attributes:
         is_muted: Whether nothing is recorded.
         scopes: How many contexts and compile scopes are inside it.
-        root: The record of the root span; None when there is no root.
-        current: The innermost open record.
         is_alive: Whether its end can still come. Set by whoever can tell.
         instruments: The metrics that it counts in, if any.
         host: Who has it.
         found_provider: The tracer provider that was in force when it began.
         provider: The tracer provider of its spans; None while it is muted.
         thread_name: Name of its thread.
-        now_ns: The clock of the records' times.
-        start_ns: When it began, on that clock.
+        start_ns: When it began, on the clock of its records.
     """
 
     def __init__(self, host: Host, found_provider: Any) -> None:
+        super().__init__(host.clock.monotonic_ns)
         self.is_muted = True
         self.host = host
         self.found_provider = found_provider
         self.scopes = 0
-        self.root: Record | None = None
-        self.current: Record | None = None
         self.is_alive: Callable[[], bool] = _always
         self.instruments: Instruments | None = None
         self._wants = host.wants
-        self.now_ns = host.clock.monotonic_ns
         self._part_spans = host.settings.part_spans
         self._part_age_ns = int(host.settings.part_age_s * 1e9)
-        self._records: list[Record] = []
-        self._last_failed: Record | None = None
         self._frame_attributes: dict[str, Any] | None = None
         self._reads_names = True
         self._emission: Emission | None = None
-        self._crash_log: CompileLog | None = None
         self._events: list[tuple[str, Mapping[str, Any], int]] = []
         self._pid = os.getpid()
         self._own_ns = 0
@@ -202,87 +194,6 @@ class Recording(FrameLog):
         self._frame_attributes = (
             None if name is None else {semconv.TILELANG_KERNEL_NAME: clean_kernel_name(str(name))}
         )
-
-    # -- other work -----------------------------------------------------------------
-
-    def open(self, record: Record) -> None:
-        """Start recording a piece of work below what is open."""
-        record.parent = self.current
-        self.current = record
-        self._records.append(record)
-        record.start_ns = self.now_ns()
-        if self._crash_log is not None:
-            self._crash_log.opened(record)
-
-    def close(
-        self,
-        record: Record,
-        error: BaseException | Failure | None,
-        end_ns: int | None = None,
-    ) -> None:
-        """Finish recording a piece of work, with the exception that ended it, now."""
-        end_ns = end_ns or self.now_ns()
-        if error is None:
-            self._close(record, end_ns)
-        else:
-            self.fail([record], error, end_ns)
-
-    def fail(
-        self,
-        records: list[Record],
-        error: BaseException | Failure | None,
-        end_ns: int | None,
-    ) -> None:
-        """Finish records that an exception has ended.
-
-        Args:
-            records: Each inside the one before it; may be empty.
-            error: The exception, if known, or what is to be said of it.
-            end_ns: When it was seen; None when it happened at some time before now.
-        """
-        if not records:
-            return
-        failure = error if isinstance(error, Failure) else describe_failure(error)
-        origin = failure.origin or self._origin(records[-1], failure)
-        for record in reversed(records):
-            record.failure = (
-                Failure(failure.type, failure.message, origin=origin) if origin else failure
-            )
-            origin = origin or record.name
-            record.end_estimated = end_ns is None
-            self._close(record, max(record.start_ns, record.last_ns) if end_ns is None else end_ns)
-        self._last_failed = records[0]
-
-    def _origin(self, record: Record, failure: Failure) -> str:
-        """Name what failed first, if ``record`` only passes a failure on.
-
-        TVM makes a new exception at each crossing between Python and C++, so only
-        the message tells; and the failure must be the last thing that happened in
-        ``record``: one that was caught, with more work after it, is not passed on.
-        """
-        last = self._last_failed
-        if last is None or last.failure is None or last.parent is not record:
-            return ""
-        if last.end_ns < record.last_ns:
-            return ""
-        # What is raised about a failed compiler quotes its output and the source.
-        if last.failure.message != failure.message and not last.is_client:
-            return ""
-        return last.failure.origin or last.name
-
-    def _close(self, record: Record, end_ns: int) -> None:
-        record.end_ns = end_ns
-        if self._crash_log is not None:
-            self._crash_log.closed(record)
-        parent = record.parent
-        if parent is not None:
-            parent.children_ns += end_ns - record.start_ns
-            parent.last_ns = end_ns
-            # Instruments that share this recording close in registration order.
-            while parent is not None and parent.end_ns:
-                parent = parent.parent
-        if self.current is record:
-            self.current = parent
 
     # -- what is not of the compile itself -------------------------------------------
 

@@ -78,6 +78,7 @@ _TABLE = (
             "_routes",
             "_sigterm",
             "_sigterm.*",
+            "_tree",
             "_watchdog",
         ),
         (
