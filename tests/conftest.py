@@ -18,7 +18,7 @@ from opentelemetry import trace
 from tests.support.spans import SpanMemory
 from tilelang_otel import _activity, _config, _metrics, _warmup
 from tilelang_otel._guard import guard
-from tilelang_otel.events import _callbacks
+from tilelang_otel.events import _entered
 
 _COMPLAINING_LOGGERS = (
     "opentelemetry.sdk.trace",
@@ -127,9 +127,9 @@ def nothing_left_behind(
     finally:
         guard.reraise = reraised
         recordings = list(_activity.thread.recordings)
-        entries = list(_callbacks._thread.entries)
+        entries = list(_entered.thread.entries)
         _activity.thread.recordings.clear()
-        _callbacks._thread.entries.clear()
+        _entered.thread.entries.clear()
         running = _activity.running()
         for stack in _activity._State.stacks.values():
             stack.clear()

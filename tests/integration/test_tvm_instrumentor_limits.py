@@ -21,7 +21,7 @@ require_tvm()
 from tvm import tirx  # noqa: E402
 from tvm.ir import transform  # noqa: E402
 
-from tilelang_otel.events import _callbacks  # noqa: E402
+from tilelang_otel.events import _entered  # noqa: E402
 
 _LLVM: Any = "llvm"
 
@@ -99,5 +99,5 @@ def test_compile_leaves_no_context_entered_and_the_default_one_empty() -> None:
     compile_mlp()
     with pytest.raises(ValueError, match="boom"):
         raising("Boom", lambda: ValueError("boom"))(empty_module())
-    assert not _callbacks.is_context_entered()
+    assert not _entered.is_context_entered()
     assert len(transform.PassContext.current().instruments) == 0

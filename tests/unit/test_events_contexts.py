@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.fake_tvm import Info, Journal, callbacks_for, pass_context, run
 from tests.support.threads import in_threads
-from tilelang_otel.events import PassEvent, PassEventObserver, _callbacks
+from tilelang_otel.events import PassEvent, PassEventObserver, _entered
 
 
 class _PerThread(PassEventObserver):
@@ -133,16 +133,16 @@ def test_active_callbacks_are_right_whichever_way_round_contexts_exit(order: str
     first, second = callbacks_for(Journal()), callbacks_for(Journal())
     first.enter()
     second.enter()
-    assert _callbacks.active_callbacks() == (first, second)
+    assert _entered.active_callbacks() == (first, second)
     if order == "first in, first out":
         first.exit()
-        assert _callbacks.active_callbacks() == (second,)
+        assert _entered.active_callbacks() == (second,)
         second.exit()
     else:
         second.exit()
-        assert _callbacks.active_callbacks() == (first,)
+        assert _entered.active_callbacks() == (first,)
         first.exit()
-    assert _callbacks.active_callbacks() == ()
+    assert _entered.active_callbacks() == ()
 
 
 def test_one_instrument_listed_twice_in_a_context_sees_each_pass_twice() -> None:
@@ -154,7 +154,7 @@ def test_one_instrument_listed_twice_in_a_context_sees_each_pass_twice() -> None
         for hook in (callbacks.before, callbacks.before, callbacks.after, callbacks.after):
             hook(None, info)
     assert journal.words() == ["enter", "enter", "+A", "+A", "-A", "-A", "exit", "exit"]
-    assert _callbacks.active_callbacks() == ()
+    assert _entered.active_callbacks() == ()
 
 
 def test_observer_that_refuses_a_context_hears_of_its_exit_only() -> None:
@@ -189,7 +189,7 @@ def test_observer_that_raises_at_entry_is_not_entered() -> None:
     callbacks = callbacks_for(Broken())
     with pytest.raises(LookupError):
         callbacks.enter()
-    assert _callbacks.active_callbacks() == ()
+    assert _entered.active_callbacks() == ()
 
 
 def test_muted_observer_hears_nothing_in_the_scope_and_the_rest_afterwards() -> None:
@@ -197,7 +197,7 @@ def test_muted_observer_hears_nothing_in_the_scope_and_the_rest_afterwards() -> 
     journal = Journal()
     callbacks = callbacks_for(journal)
     with pass_context(callbacks):
-        with _callbacks.muted(journal):
+        with _entered.muted(journal):
             run(callbacks, "A")
         run(callbacks, "B")
     assert journal.words() == ["enter", "+B", "-B", "exit"]
@@ -222,7 +222,7 @@ def test_callbacks_by_hand_without_context_are_paired_and_numbered() -> None:
         ("start", "B", 1, 1, 0),
         ("start", "C", 2, 0, None),
     ]
-    assert _callbacks.active_callbacks() == ()
+    assert _entered.active_callbacks() == ()
 
 
 def test_callbacks_by_hand_around_a_context_survive_it() -> None:

@@ -16,7 +16,7 @@ from tilelang_otel._guard import guard
 from tilelang_otel._recorder import Recorder
 from tilelang_otel._recording import Recording
 from tilelang_otel._scopes import Work
-from tilelang_otel.events._callbacks import is_context_entered
+from tilelang_otel.events._entered import is_context_entered
 from tilelang_otel.events._model import PassEventObserver
 
 __all__ = ["ContextObserver", "Stage", "announce"]

@@ -24,7 +24,7 @@ from tilelang_otel._guard import guard
 from tilelang_otel._interrupt import swallowed_interrupt
 from tilelang_otel._recorder import Recorder
 from tilelang_otel._scopes import CompileScope, is_with_statement
-from tilelang_otel.events._callbacks import (
+from tilelang_otel.events._entered import (
     drop_dead_frames,
     held,
     is_context_entered,

@@ -1,7 +1,7 @@
 """TVM's four callbacks, turned into events or straight into recorded frames.
 
-Owns the per-thread state of one instrument: its entered contexts and their
-open frames. Needs no compiler: the instrument in ``_instrument`` registers
+Owns what one instrument does at each callback. What is entered on a thread, by any of
+them, is up to ``_entered``. Needs no compiler: the instrument in ``_instrument`` registers
 these methods with TVM, so that nothing that TVM holds leads back to the
 instrument, and both can be collected.
 
@@ -12,16 +12,15 @@ somebody asks for one.
 
 from __future__ import annotations
 
-import os
 import sys
 import threading
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
-from tilelang_otel._frames import ExceptionMark, Frame, FrameLog, FrameStack
+from tilelang_otel._frames import Frame, FrameLog
 from tilelang_otel._interrupt import is_from_signal
+from tilelang_otel.events._entered import Entry, thread
 from tilelang_otel.events._model import (
     CapturePredicate,
     IncompletePass,
@@ -30,50 +29,16 @@ from tilelang_otel.events._model import (
     SequenceAllocator,
 )
 
-__all__ = [
-    "PassCallbacks",
-    "active_callbacks",
-    "drop_dead_frames",
-    "held",
-    "is_context_entered",
-    "muted",
-    "times_entered",
-]
+__all__ = ["PassCallbacks"]
 
 _getframe = sys._getframe  # pyright: ignore[reportPrivateUsage]
-
-
-class _Entry:
-    """One pass context that was entered and not yet left."""
-
-    __slots__ = ("by_hand", "is_muted", "log", "mark", "owner", "stack")
-
-    def __init__(self, owner: PassCallbacks, by_hand: bool) -> None:
-        self.owner = owner
-        self.by_hand = by_hand
-        self.stack = FrameStack()
-        self.log: FrameLog | None = None
-        self.is_muted = False
-        self.mark = ExceptionMark()
-
-
-class _Thread(threading.local):
-    """What is entered on this thread, by any instrument, in order."""
-
-    def __init__(self) -> None:
-        self.entries: list[_Entry] = []
-        self.held: PassEventObserver | None = None
-        """Whose contexts go on although TVM calls exit and enter."""
-
-
-_thread = _Thread()
 
 
 class _Own(threading.local):
     """What one instrument has entered on this thread."""
 
-    top: _Entry | None = None
-    by_hand: _Entry | None = None
+    top: Entry | None = None
+    by_hand: Entry | None = None
     """For callbacks outside of every context. The instrument alone holds it: nobody
     says when the last of them has come."""
 
@@ -109,7 +74,7 @@ class PassCallbacks:
 
     def enter(self) -> None:
         """Handle TVM's ``enter_pass_ctx``."""
-        if _thread.held is self.observer:
+        if thread.held is self.observer:
             return
         entry = self._push(by_hand=False)
         try:
@@ -127,7 +92,7 @@ class PassCallbacks:
 
     def exit(self) -> None:
         """Handle TVM's ``exit_pass_ctx``."""
-        if _thread.held is self.observer:
+        if thread.held is self.observer:
             return
         entry = self._own.top
         try:
@@ -214,7 +179,7 @@ class PassCallbacks:
         if not entry.is_muted:
             self._finish(entry, mod, str(info.name), caller)
 
-    def _start(self, entry: _Entry, mod: Any, frame: Frame) -> None:
+    def _start(self, entry: Entry, mod: Any, frame: Frame) -> None:
         caller = frame.caller
         stack = entry.stack
         frames = stack.open
@@ -250,7 +215,7 @@ class PassCallbacks:
             frame.state = self.observer.pass_started(mod, _event(frame))
             frames.append(frame)
 
-    def _finish(self, entry: _Entry, mod: Any, name: str, caller: FrameType | None) -> None:
+    def _finish(self, entry: Entry, mod: Any, name: str, caller: FrameType | None) -> None:
         stack = entry.stack
         expected = stack.open[-1].name if stack.open else None
         frame, above = stack.match(name, caller)
@@ -287,14 +252,14 @@ class PassCallbacks:
 
     def pending_events(self) -> tuple[PassEvent, ...]:
         """Return the open emitted passes of this thread, outermost first."""
-        entries = [entry for entry in _thread.entries if entry.owner is self]
+        entries = [entry for entry in thread.entries if entry.owner is self]
         if self._own.by_hand is not None:
             entries.insert(0, self._own.by_hand)
         return tuple(
             _event(frame) for entry in entries for frame in entry.stack.open if frame.is_emitted
         )
 
-    def drop_dead(self, entry: _Entry, caller: FrameType, error: BaseException) -> None:
+    def drop_dead(self, entry: Entry, caller: FrameType, error: BaseException) -> None:
         """Drop the frames that ``error`` has just ended.
 
         Args:
@@ -307,7 +272,7 @@ class PassCallbacks:
             if dead:
                 self._drop(entry, dead, error, seen_late=False)
 
-    def _gave_up(self, entry: _Entry, error: Exception) -> bool:
+    def _gave_up(self, entry: Entry, error: Exception) -> bool:
         """Record nothing more of this context; not if an observer is to see the error."""
         if entry.log is None or is_from_signal(error):
             return False
@@ -317,17 +282,17 @@ class PassCallbacks:
         entry.log.failed(error)
         return True
 
-    def _push(self, by_hand: bool) -> _Entry:
-        entry = _Entry(self, by_hand)
+    def _push(self, by_hand: bool) -> Entry:
+        entry = Entry(self, by_hand)
         if by_hand:
             self._own.by_hand = entry
         else:
-            _thread.entries.append(entry)
+            thread.entries.append(entry)
         self._own.top = entry
         return entry
 
-    def _remove(self, entry: _Entry) -> None:
-        entries = _thread.entries
+    def _remove(self, entry: Entry) -> None:
+        entries = thread.entries
         if entry.by_hand:
             self._own.by_hand = None
         else:
@@ -335,12 +300,12 @@ class PassCallbacks:
         outer = (e for e in reversed(entries) if e.owner is self)
         self._own.top = next(outer, self._own.by_hand)
 
-    def _mismatch(self, entry: _Entry, actual: str, expected: str | None) -> None:
+    def _mismatch(self, entry: Entry, actual: str, expected: str | None) -> None:
         if entry.log is None:
             self.observer.callback_mismatch(actual, expected)
 
     def _drop(
-        self, entry: _Entry, frames: list[Frame], error: BaseException | None, seen_late: bool
+        self, entry: Entry, frames: list[Frame], error: BaseException | None, seen_late: bool
     ) -> tuple[IncompletePass, ...]:
         incomplete = tuple(
             IncompletePass(frame.name, frame.depth, _event_if_emitted(frame), frame.state)
@@ -363,67 +328,3 @@ def _event(frame: Frame) -> PassEvent:
 
 def _event_if_emitted(frame: Frame) -> PassEvent | None:
     return _event(frame) if frame.is_emitted else None
-
-
-def active_callbacks() -> tuple[PassCallbacks, ...]:
-    """Return what is entered on this thread, outermost first."""
-    return tuple(entry.owner for entry in _thread.entries)
-
-
-def is_context_entered() -> bool:
-    """Tell whether an instrument of ours is in a context that this thread has entered."""
-    return bool(_thread.entries)
-
-
-def times_entered(observer: PassEventObserver) -> int:
-    """Return in how many contexts of this thread ``observer`` is told of passes."""
-    return sum(entry.owner.observer is observer for entry in _thread.entries)
-
-
-def drop_dead_frames(caller: FrameType, error: BaseException) -> None:
-    """Tell the recorded contexts of this thread that ``error`` has just ended some passes.
-
-    Args:
-        caller: The Python frame that caught ``error``.
-        error: The exception, on its way out.
-    """
-    for entry in _thread.entries:
-        if entry.log is not None:
-            entry.owner.drop_dead(entry, caller, error)
-
-
-@contextmanager
-def muted(observer: PassEventObserver) -> Generator[None, None, None]:
-    """Report nothing to ``observer`` on this thread within this scope."""
-    entries = [
-        entry
-        for entry in _thread.entries
-        if entry.owner.observer is observer and not entry.is_muted
-    ]
-    for entry in entries:
-        entry.is_muted = True
-    try:
-        yield
-    finally:
-        for entry in entries:
-            entry.is_muted = False
-
-
-@contextmanager
-def held(observer: PassEventObserver) -> Generator[None, None, None]:
-    """Let no context of ``observer`` end or begin on this thread within this scope."""
-    _thread.held = observer
-    try:
-        yield
-    finally:
-        _thread.held = None
-
-
-def _forget_the_parents() -> None:
-    # Passes that a forked child comes back from were the parent's to record.
-    for entry in _thread.entries:
-        entry.is_muted = True
-        entry.stack.drain()
-
-
-os.register_at_fork(after_in_child=_forget_the_parents)

@@ -16,7 +16,8 @@ from collections.abc import Callable
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from tilelang_otel.events._callbacks import PassCallbacks, active_callbacks, is_context_entered
+from tilelang_otel.events._callbacks import PassCallbacks
+from tilelang_otel.events._entered import active_callbacks, is_context_entered
 from tilelang_otel.events._model import (
     CapturePredicate,
     IncompletePass,
