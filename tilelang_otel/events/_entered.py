@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Any, Protocol
+from typing import TYPE_CHECKING
 
 from tilelang_otel._frames import ExceptionMark, FrameLog, FrameStack
 from tilelang_otel.events._model import PassEventObserver
+
+if TYPE_CHECKING:
+    from tilelang_otel.events._callbacks import PassCallbacks
 
 __all__ = [
     "Entry",
@@ -28,25 +31,12 @@ __all__ = [
 ]
 
 
-class Owner(Protocol):
-    """Whose callbacks are told of a context's passes."""
-
-    observer: PassEventObserver
-    """Whom they tell."""
-
-    instrument: Callable[[], Any]
-    """Gives the instrument that they belong to, while somebody else keeps it alive."""
-
-    def drop_dead(self, entry: Entry, caller: FrameType, error: BaseException) -> None:
-        """Drop the frames of an entry that ``error``, caught by ``caller``, has just ended."""
-
-
 class Entry:
     """One pass context that was entered and not yet left."""
 
     __slots__ = ("by_hand", "is_muted", "log", "mark", "owner", "stack")
 
-    def __init__(self, owner: Owner, by_hand: bool) -> None:
+    def __init__(self, owner: PassCallbacks, by_hand: bool) -> None:
         self.owner = owner
         self.by_hand = by_hand
         self.stack = FrameStack()
@@ -67,7 +57,7 @@ class _Thread(threading.local):
 thread = _Thread()
 
 
-def active_callbacks() -> tuple[Owner, ...]:
+def active_callbacks() -> tuple[PassCallbacks, ...]:
     """Return what is entered on this thread, outermost first."""
     return tuple(entry.owner for entry in thread.entries)
 
