@@ -173,18 +173,22 @@ class Emission:
             with guard:
                 self.emit(some)
             pace.made(len(some))
-        if self._instruments is not None:
-            for start in range(0, len(records), pace.chunk):
-                self._instruments.finished(records[start : start + pace.chunk], self._context_of)
-                pace.made(0)
+        for start in range(0, len(records), pace.chunk):
+            self._count(records[start : start + pace.chunk])
+            pace.made(0)
 
     def give_up(self, records: Sequence[Record]) -> None:
-        """End the spans that are started already, and make no others."""
+        """End the spans that are started already, and make no others; all count."""
         self.emit([record for record in records if record.span is not None])
         if self._crash_log is not None:
             for record in records:
                 if record.span is None:
                     self._crash_log.forget(record)
+        self._count(records)
+
+    def _count(self, records: Sequence[Record]) -> None:
+        if self._instruments is not None:
+            self._instruments.finished(records, self._context_of)
 
     def _context_of(self, record: Record) -> Context | None:
         return context_below(record, self.context)
@@ -208,7 +212,7 @@ class _Part:
 
     def give_up(self) -> None:
         """End what is started already: nothing of it."""
-        self._emission.give_up(self._emitted)
+        self._emission.give_up([*self._emitted, *self._folded])
 
 
 class _Rest:

@@ -11,11 +11,12 @@ from typing import Any
 
 import pytest
 
-from tests.support.fake_tvm import pass_context, run
+from tests.support.fake_tvm import callbacks_for, pass_context, run
+from tests.support.metrics import MetricMemory
 from tests.support.observers import observed
 from tests.support.spans import SpanMemory, assert_sound, outline
 from tests.support.threads import in_threads
-from tilelang_otel import _activity, _background, _providers, _routes
+from tilelang_otel import OTelPassObserver, _activity, _background, _providers, _routes
 from tilelang_otel._background import Pace
 from tilelang_otel._providers import Facts
 
@@ -322,11 +323,16 @@ def _wait_for(event: threading.Event) -> None:
 def test_compile_that_finds_no_room_still_ends_its_root(
     memory: SpanMemory, background: _background._Worker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its passes are lost, and counted; what others have joined is there."""
+    """Spans of its passes are lost, and counted; metrics, and what others have joined, are not."""
     monkeypatch.setattr(_background, "_MAX_WAITING", 3)
-    callbacks = observed(memory.provider, background=True)
+    metrics = MetricMemory()
+    callbacks = callbacks_for(
+        OTelPassObserver(memory.provider, meter_provider=metrics.provider, background=True)
+    )
     with pass_context(callbacks):
         for _ in range(5):
             run(callbacks, "A")
     assert outline(memory.spans) == ["PassContext"]
     assert background.lost == 6
+    [point] = metrics.points("tvm.pass.duration")
+    assert point.count == 5
