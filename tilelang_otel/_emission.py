@@ -174,7 +174,7 @@ class Emission:
                 self.emit(some)
             pace.made(len(some))
         for start in range(0, len(records), pace.chunk):
-            self._count(records[start : start + pace.chunk])
+            self.count(records[start : start + pace.chunk])
             pace.made(0)
 
     def give_up(self, records: Sequence[Record]) -> None:
@@ -184,9 +184,10 @@ class Emission:
             for record in records:
                 if record.span is None:
                     self._crash_log.forget(record)
-        self._count(records)
+        self.count(records)
 
-    def _count(self, records: Sequence[Record]) -> None:
+    def count(self, records: Sequence[Record]) -> None:
+        """Count finished records in the metrics, each once."""
         if self._instruments is not None:
             self._instruments.finished(records, self._context_of)
 

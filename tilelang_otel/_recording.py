@@ -261,17 +261,20 @@ class Recording(RecordTree):
         """
         return self._emission is None or self._emission.emit(list(self._records), is_urgent=True)
 
-    def give_up(self, failure: Failure) -> None:
+    def give_up(self, failure: Failure) -> Callable[[], None]:
         """Make error spans of all that is open, from whichever thread: the process ends.
 
         What the compile does from here on is not recorded.
 
         Args:
             failure: Why.
+
+        Returns:
+            What counts them in the metrics, and may have to wait for whoever counts.
         """
         emission = self._let_go()
         if emission is None:
-            return
+            return lambda: None
         records, root, now_ns = list(self._records), self.root, self.now_ns()
         emission.emit(records, is_urgent=True)
         still_open = [record for record in records if not record.end_ns]
@@ -285,6 +288,7 @@ class Recording(RecordTree):
             self._add_events(root.span)
             records.append(root)
         emission.emit(records, is_urgent=True)
+        return lambda: emission.count(records)
 
     def exited(self) -> None:
         """Hand everything on as the process exits, from whichever thread.
@@ -297,7 +301,7 @@ class Recording(RecordTree):
         is_busy = is_busy or any(not record.end_ns for record in list(self._records))
         if is_busy and thread.is_alive() and thread is not threading.main_thread():
             message = "the process exited while this was running"
-            self.give_up(Failure(semconv.ERROR_TYPE_PROCESS_DIED, message))
+            self.give_up(Failure(semconv.ERROR_TYPE_PROCESS_DIED, message))()
         else:
             self.finish(None)
             self._let_go()

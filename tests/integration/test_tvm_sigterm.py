@@ -6,6 +6,7 @@ import signal
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -65,6 +66,17 @@ def _trees(spans: Sequence[ReceivedSpan]) -> list[SpanTree]:
     return trees(spans, "error.type", "tilelang.process.signal")
 
 
+def _counts(receiver: OTLPReceiver) -> dict[tuple[Any, Any], int | None]:
+    """Return how many passes there were, by their names and what ended them."""
+    return {
+        (point.attributes["tvm.pass.name"], point.attributes.get("error.type")): point.count
+        for request in receiver.requests
+        if request.signal == "metrics"
+        for point in points_of(request.message)
+        if point.metric == "tvm.pass.duration"
+    }
+
+
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.parametrize("hang", ["hang_in_c", "hang_in_python"])
 def test_sigterm_during_a_pass_exports_the_whole_tree(hang: str, protocol: Protocol) -> None:
@@ -96,19 +108,27 @@ hang_in_c()
             program.terminate()
             assert program.end()[0] == -signal.SIGTERM
         names = Counter(span.name for span in receiver.spans)
-        points = [
-            point
-            for request in receiver.requests
-            if request.signal == "metrics"
-            for point in points_of(request.message)
-        ]
+        counts = _counts(receiver)
     assert names == {"PassContext": 1, "sequential": 1, "Quick": 3000}
-    [count] = [
-        point.count
-        for point in points
-        if point.metric == "tvm.pass.duration" and point.attributes["tvm.pass.name"] == "Quick"
-    ]
-    assert count == 3000
+    assert counts == {("sequential", None): 1, ("Quick", None): 3000}
+
+
+def test_sigterm_during_a_pass_counts_it_and_what_had_finished() -> None:
+    """What the process died in is in the metrics, with its error."""
+    with OTLPReceiver() as receiver:
+        environment = {**receiver.environment(), **_ON, "OTEL_METRICS_EXPORTER": "otlp"}
+        source = "passes(hang_in_python)(empty_module())"
+        with SignalledProgram(_SETUP + source, environment) as program:
+            program.wait_for("ready")
+            program.terminate()
+            assert program.end()[0] == -signal.SIGTERM
+        assert _trees(receiver.spans) == _DIED
+        assert _counts(receiver) == {
+            ("A", None): 1,
+            ("B", None): 1,
+            ("Slow", "process_died"): 1,
+            ("sequential", "process_died"): 1,
+        }
 
 
 def test_sigterm_without_the_option_does_what_it_did() -> None:

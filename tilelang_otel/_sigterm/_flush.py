@@ -11,6 +11,7 @@ import signal
 import threading
 import time
 import weakref
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from opentelemetry import metrics, trace
@@ -65,27 +66,38 @@ class Flush:
         try:
             recordings = latest_first()
             # Asked first: one that is given up has none any more.
-            providers = _providers(recordings)
+            providers = _tracer_providers(recordings)
+            counts: list[Callable[[], None]] = []
             for recording in recordings:
                 with guard:
-                    self._end(recording)
+                    if self.is_last:
+                        counts.append(_give_up(recording))
+                    else:
+                        recording.emit_finished()
             # What is made by then can be exported, even if some more waits.
             _background.drain(self.left_s() / 2)
-            for provider in providers:
-                # Exporters speak for themselves.
-                with contextlib.suppress(Exception):
-                    provider.force_flush(int(self.left_s() * 1000))
+            self._export(providers)
+            # The signal may have interrupted whoever has the locks of the metrics.
+            for count in counts:
+                with guard:
+                    count()
+            self._export([metrics.get_meter_provider()])
         finally:
             self.over.set()
 
-    def _end(self, recording: Recording) -> None:
-        if not self.is_last:
-            recording.emit_finished()
-            return
-        for record in (recording.root, recording.current):
-            if record is not None:
-                _mark(record)
-        recording.give_up(Failure(semconv.ERROR_TYPE_PROCESS_DIED, _DEATH.message))
+    def _export(self, providers: Sequence[Any]) -> None:
+        for provider in providers:
+            # Exporters speak for themselves. Not all providers have one.
+            with contextlib.suppress(Exception):
+                provider.force_flush(int(self.left_s() * 1000))
+
+
+def _give_up(recording: Recording) -> Callable[[], None]:
+    """Make error spans of what is open; return what counts them."""
+    for record in (recording.root, recording.current):
+        if record is not None:
+            _mark(record)
+    return recording.give_up(Failure(semconv.ERROR_TYPE_PROCESS_DIED, _DEATH.message))
 
 
 def _mark(record: Record) -> None:
@@ -95,12 +107,8 @@ def _mark(record: Record) -> None:
         record.span.set_attributes(_DEATH.attributes)
 
 
-def _providers(recordings: list[Recording]) -> list[Any]:
-    """Return what is to be flushed: tracer providers first, each once."""
-    found: dict[int, Any] = {}
+def _tracer_providers(recordings: Sequence[Recording]) -> list[Any]:
+    """Return what has spans, each once."""
     active = [recording.provider for recording in recordings]
-    everybody = [*active, trace.get_tracer_provider(), *_involved, metrics.get_meter_provider()]
-    for provider in everybody:
-        if hasattr(provider, "force_flush"):
-            found[id(provider)] = provider
-    return list(found.values())
+    everybody = [*active, trace.get_tracer_provider(), *_involved]
+    return list({id(provider): provider for provider in everybody}.values())
