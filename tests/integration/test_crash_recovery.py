@@ -102,7 +102,10 @@ def test_process_that_died_in_a_pass_is_recovered_once(death: str, tmp_path: Pat
         before = {span.span_id for span in receiver.spans}
         assert len(before) == 2
         [said] = _recover(environment, tmp_path)
-        assert said == "tilelang-otel recover: recovered 13 spans of 1 process that has died"
+        assert said == (
+            "tilelang-otel recover: recovered 13 spans of 1 process that has died, "
+            f"exported to {receiver.endpoint}"
+        )
         [said] = _recover(environment, tmp_path)
         assert said.startswith("tilelang-otel recover: nothing to recover in ")
         spans = receiver.spans

@@ -94,7 +94,8 @@ def test_recover_brings_what_a_killed_run_has_left_and_removes_it(
         done = run_command("recover", cwd=tmp_path, environment=environment)
         assert (done.returncode, done.stderr) == (0, "")
         assert done.stdout == (
-            "tilelang-otel recover: recovered 3 spans of 1 process that has died\n"
+            "tilelang-otel recover: recovered 3 spans of 1 process that has died, "
+            f"exported to {receiver.endpoint}\n"
         )
         again = run_command("recover", cwd=tmp_path, environment=environment)
         assert again.stdout.startswith("tilelang-otel recover: nothing to recover in ")

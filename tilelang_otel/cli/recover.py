@@ -80,8 +80,17 @@ def main(args: argparse.Namespace) -> int:
     if not found.processes:
         print(f"tilelang-otel recover: nothing to recover in {directory}")
         return 0
-    print(f"tilelang-otel recover: {describe(found)}")
+    print(f"tilelang-otel recover: {describe(found)}, exported {_where_to()}")
     return 0
+
+
+def _where_to() -> str:
+    from tilelang_otel._otel.environment import read_environment
+    from tilelang_otel._otel.targets import exporters_in_force
+
+    if config_file := read_environment().get("OTEL_CONFIG_FILE"):
+        return f"as OTEL_CONFIG_FILE={config_file} says"
+    return "to " + " and ".join(target for _, target in exporters_in_force())
 
 
 def _problem(directory: str, is_asked_for: bool) -> str:
